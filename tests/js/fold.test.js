@@ -153,6 +153,6 @@ test('the sentence of a race that runs is about the fastest of its methods', () 
   const race = new Race();
   for (const one of list) race.lanes.set(one.name, one);
   list[0].begin.method = 'ar';
-  const [, words] = ['', ...headline(race, '')];
+  const [, words] = ['', ...headline(race)];
   assert.match(words, /TABED leads: 3 written so far/);
 });

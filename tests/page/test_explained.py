@@ -74,7 +74,7 @@ def test_one_sentence_with_this_races_numbers(opened):
     )
     without, ended = opened.evaluate("""async () => {
       const {headline} = await import(document.querySelector('link[href$="headline.js"]').href);
-      const parts = () => headline(specvl.race, '').map((part) => part.textContent ?? part);
+      const parts = () => headline(specvl.race).map((part) => part.textContent ?? part);
       const words = () => parts().join('');
       const { tokens, end } = specvl.race.list[1];
       for (const token of tokens) token.origin = 'target';

@@ -133,8 +133,10 @@ def test_an_example_that_fails_is_marked_and_gives_its_reason(real):
     real.evaluate(
         """() => {
           const [panel] = [...document.querySelectorAll('.vl-settings > *')].map((n) => n.panel);
-          panel.take({ max_nodes: panel.told.params.find((p) => p.key === 'max_nodes').default,
-            max_depth: 7 });
+          const most = panel.told.params.find((p) => p.key === 'max_nodes').default;
+          panel.reset();
+          Object.assign(panel.values, { max_nodes: most, max_depth: 7 });
+          panel.load();
         }"""
     )
     expect(changed).to_have_text("1 changed")

@@ -1,5 +1,5 @@
-/* The page: makes what holds state and what draws, and connects them; the only module that knows all
-   of them. `mount` is called once, by the board component. */
+/* The page: makes what holds state and what draws, and connects them. `mount` is called once, by the board component.
+ */
 
 import { Archive } from './state/archive.js';
 import { Bench } from './state/bench.js';
@@ -102,20 +102,14 @@ class Page {
   build() {
     const { ask, chat, compare, learn, view } = this;
     this.body = h('div.vl-body');
-    const contents = {
-      race: [chat.node, view.node],
-      compare: [compare.node],
-      learn: [learn.node],
-    };
+    const race = [chat.node, view.node];
+    const contents = { race, compare: [compare.node], learn: [learn.node] };
     this.tabs = new Tabs(contents, this.body, (name) => name === 'compare' && compare.open());
     this.body.append(ask.node, h('div.vl-main', Object.values(this.tabs.panels)));
     const theme = themeButton(() => [view, compare, learn].forEach((part) => part.repaint()));
-    const brand = h(
-      'div.vl-brand',
-      h('img', { src: this.api.url('logo'), alt: '', width: 24, height: 24 }),
-      h('h1', W.name),
-      h('p', W.tagline, h('span', W.watched)),
-    );
+    const logo = h('img', { src: this.api.url('logo'), alt: '', width: 24, height: 24 });
+    const tagline = h('p', W.tagline, h('span', W.watched));
+    const brand = h('div.vl-brand', logo, h('h1', W.name), tagline);
     const machine = h('span.vl-machine', this.catalog.machine);
     const head = h('header.vl-top', brand, this.tabs.node, machine, theme);
     this.frame = h('div.vl', head, this.body, this.story.node);
@@ -145,7 +139,7 @@ class Page {
     live.on('ended', () => this.visit.keep());
     live.on('over', () => this.bench.learn(race));
     document.addEventListener('dragover', (e) => {
-      if ([...e.dataTransfer.types].includes('Files')) e.preventDefault();
+      if (e.dataTransfer.types.includes('Files')) e.preventDefault();
     });
     document.addEventListener('drop', (e) => this.drop(e));
   }

@@ -1,5 +1,4 @@
-/* A race as a file of its own: the same views, read-only, over the records in the file. Opens without
-   a server (report/html.py makes it). */
+/* A race as a file of its own (report/html.py): the same views, read-only, without a server. */
 
 import { Emitter } from './state/emitter.js';
 import { Race } from './state/race.js';
@@ -37,19 +36,20 @@ race.on('shown', () => point(race));
 
 const records = parse(written);
 const { facts: machine, compared } = known;
-race.clear({ source: 'recorded', question: first(records).notes?.question, machine, compared });
-for (const record of records) race.take(record);
+const { question } = first(records).notes ?? {};
+race.show(records, { source: 'recorded', question, machine, compared });
 point(race);
 
-const earlier = known.earlier.map(({ question, answer }) =>
-  h('li', h('p', h('b', question || W.chat.nothing), h('span', answer))),
+const earlier = known.earlier.map(({ question: asked, answer }) =>
+  h('li', h('p', h('b', asked || W.chat.nothing), h('span', answer))),
 );
 const turns = h('section.vl-conversation', { hidden: !earlier.length }, h('ol.vl-turns', earlier));
 const brand = h('div.vl-brand', h('h1', W.name), h('p', W.tagline, h('span', W.watched)));
+const where = h('span.vl-machine', { title: machine }, machine);
 const head = h(
   'header.vl-top',
   brand,
-  h('span.vl-machine', { title: machine }, machine),
+  where,
   themeButton(() => view.repaint()),
 );
 const main = h('div.vl-main', h('div', turns, view.node));

@@ -1,5 +1,4 @@
-/* Folds over the records of a race: the same sums as `records.fold`, kept for every round so that
-   any moment can be shown again. Knows records, but nothing of the page. */
+/* Folds over the records of a race: the sums of `records.fold` after every round. Knows nothing of the page. */
 
 import { ENDS, laid } from './text.js';
 
@@ -39,12 +38,11 @@ function plus(totals, round) {
   return sums;
 }
 
-/** If the tokens of one character have different origins, the piece gets the one that could change
- *  the answer most, as in `report.metrics`. */
+/** The origin of a piece whose tokens have several, as in `report.metrics`: what could change the answer most. */
 /** @type {Token['origin'][]} */
 const RANK = ['relaxed', 'target', 'draft'];
 
-/** A token in its round, at the index `at`, and the piece of text that it is part of once that is whole.
+/** A token at a place `at` of its round, in a piece of text once that is whole.
  *  @typedef {Token & { round: number, at: number, piece?: number }} PlacedToken */
 
 /** Tokens [start, stop) that make whole characters. mixed: they have several origins.
@@ -232,8 +230,7 @@ export function children(tree) {
   return kids;
 }
 
-/** The drafter's best continuation that was rejected: node numbers, empty if everything drafted was
- *  accepted, or if the answer ended within what was accepted.
+/** The nodes of the drafter's best continuation that was rejected; none if the target added no token of its own.
  *  @param {Round} round @returns {number[]} */
 export function rejected(round) {
   if (round.tokens[round.tokens.length - 1].origin !== 'target') return [];
@@ -247,9 +244,8 @@ export function rejected(round) {
   return out;
 }
 
-/** Where a drafted node that was not kept fell: `lost` is the node itself, or the one before it that the target
- *  turned down; `at` the place in the round's tokens where that was, which has no token if the answer had ended.
- *  @param {Round} round @param {number} node */
+/** Where a drafted node fell: `lost` is the one that the target turned down, itself or one before it; `at` the place
+ *  in the round's tokens, which has no token if the answer had ended. @param {Round} round @param {number} node */
 export function fallen({ tree, path }, node) {
   let lost = node;
   while (!path.includes(tree.parent[lost])) lost = tree.parent[lost];
@@ -267,16 +263,15 @@ export function reason(round, at) {
   return rejected(round).length ? 'corrected' : 'bonus';
 }
 
-/** Speedup of a lane after k rounds: how long the AR lane took for as many tokens, over this lane's time; null while
- *  unknown. @param {Lane} lane @param {Lane} base @param {number} k */
+/** Speedup of a lane after k rounds: how long AR took for as many tokens, over this lane's time; null while unknown.
+ *  @param {Lane} lane @param {Lane} base @param {number} k */
 export function pace(lane, base, k) {
   const t = lane.at(k);
   const b = base.at(t.n_tokens); // a round of AR writes one token
   return t.tokens_per_s && b.tokens_per_s ? t.tokens_per_s / b.tokens_per_s : null;
 }
 
-/** The value at a dotted path of a round, such as `notes.weights.text`; undefined if there is none.
- *  */
+/** The value at a dotted path of a round, such as `notes.weights.text`; undefined if there is none. */
 export function dig(value, path) {
   for (const key of path.split('.')) {
     if (value === null || value === undefined) return undefined;

@@ -6,10 +6,9 @@ import { W } from '../words/words.js';
 /** @import { Lane } from './fold.js' */
 /** @import { Race } from '../state/race.js' */
 
-/** The lane that the sentence is about: the only one that drafts, or the fastest of those whose times are meaningful;
- *  if there are none, of those that have a rough speedup, and first of those whose answer is the plain model's by
- *  their method. null where times tell of no lane that it won.
- *  @param {Race} race @returns {Lane | null} */
+/** The lane that the sentence is about: the only rival, or the fastest whose times are sound; else of those with a
+ *  rough speedup, the lossless ones first. null where no lane can be said to have won. @param {Race} race
+ *  @returns {Lane | null} */
 export function best(race) {
   const all = race.rivals;
   if (all.length < 2) return all[0] ?? null;
@@ -28,8 +27,7 @@ export const drafterInWords = (lane) =>
     ? W.headline.model
     : W.headline.rule;
 
-/** A race that was shown to its end opens the lane that its sentence names, and the most instructive
- *  token, unless the visitor looks at others already.
+/** Select the lane that the sentence names, and its most instructive token, unless the visitor looks at others.
  *  @param {Race} race */
 export function point(race) {
   if (race.selected) return;
@@ -39,9 +37,7 @@ export function point(race) {
   if (lane && token !== null) race.select({ lane: lane.name, token });
 }
 
-/** A token worth looking at first: one that the target chose although the drafter found another
- *  likelier, else one that the target wrote where the drafter was surest of something else; null if
- *  nothing was drafted.
+/** A token worth looking at first, where the drafter was surest of something else; null if there is none.
  *  @param {Lane} lane @returns {number | null} */
 export function instructive(lane) {
   let found = null;

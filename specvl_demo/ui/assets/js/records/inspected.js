@@ -1,10 +1,9 @@
-/* What is told of one token or node: why it is, or is not, in the answer, what else was likely at its
-   place, and what its method noted. Knows records and words; draws nothing. */
+/* What is told of one token or node: why it is, or is not, in the answer, what else was likely, what its method
+   noted. */
 
 import { children, countDrafted, countKept, fallen, reason } from './fold.js';
 import { probability, shown, wordOf } from './text.js';
-import { fmt } from '../words/numbers.js';
-import { W } from '../words/words.js';
+import { W, fmt } from '../words/words.js';
 
 const MOST_ROWS = 8;
 const MOST_VALUES = 16; // of a list

@@ -3,10 +3,9 @@
 /** @import { Lane } from './fold.js' */
 /** @import { Round } from './records.js' */
 
-/** How much more than usual a token looked at every position, 0 to 1: the ratio to the mean of all
- *  tokens, since some positions are always looked at, from its 2nd to its 98th percentile.
- *  @param {ArrayLike<number>} looks @param {ArrayLike<number>[]} all of every token, this one too
- *  @returns {number[]} */
+/** How much more than usual a token looked at every position, 0 to 1: the ratio to the mean of all tokens, from
+ *  its 2nd to its 98th percentile. @param {ArrayLike<number>} looks
+ *  @param {ArrayLike<number>[]} all of every token, this one too @returns {number[]} */
 export function contrast(looks, all) {
   const usual = Array.from(looks, (_, i) => all.reduce((sum, l) => sum + l[i], 0) / all.length);
   const more = usual.map((mean, i) =>
@@ -17,9 +16,8 @@ export function contrast(looks, all) {
   return more.map((v) => (high > low ? Math.min(1, Math.max(0, (v - low) / (high - low))) : 0));
 }
 
-/** The view of the drafter that gave an accepted draft most of its probability, with its weight: its
- *  name and its place among the views; null if none did, or the method weighs none.
- *  @param {Lane} lane @param {Round} round @param {number} at the token's place in the round */
+/** The view that gave an accepted draft most of its weighted probability: its name and place among the views; null if
+ *  none did. @param {Lane} lane @param {Round} round @param {number} at the token's place in the round */
 export function winner(lane, round, at) {
   const chart = lane.begin.charts?.find(({ tint }) => tint === 'views');
   const { notes, tokens, views } = round;

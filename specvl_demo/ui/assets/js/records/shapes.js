@@ -1,9 +1,24 @@
-/* The shape of what a round drafted, small enough to stand beside those of all other rounds. Knows
-   trees, nothing of what draws them. */
+/* The shape of what a round drafted. Knows trees, nothing of what draws them. */
 
 import { children, depths } from './fold.js';
 
 /** @import { Round } from './records.js' */
+
+/** The row of every node, and how many there are: leaves one below the other, parents beside the middle of their
+ *  children, `path` on top. Sorts the children. @param {number[][]} kids @param {number[]} path */
+export function rowsOf(kids, path) {
+  /** @type {number[]} */
+  const row = [];
+  let leaves = 0;
+  /** @param {number} i */
+  const walk = (i) => {
+    const own = kids[i].sort((a, b) => Number(path.includes(b)) - Number(path.includes(a)));
+    own.forEach(walk);
+    row[i] = own.length ? (row[own[0]] + row[own[own.length - 1]]) / 2 : leaves++;
+  };
+  walk(0);
+  return { row, leaves };
+}
 
 /** A round's tree from its root down: how deep and how wide it is, and its edges as [from, to], each
  *  a place [row, depth]; `kept` of them were accepted, of which `relaxed` are marked.
@@ -13,29 +28,15 @@ import { children, depths } from './fold.js';
 /** @param {Round} round @returns {Shape} */
 export function shapeOf({ tree, path, tokens }) {
   const depth = depths(tree);
-  const kids = children(tree);
-  const onPath = new Set(path);
-  for (const list of kids) list.sort((a, b) => Number(onPath.has(b)) - Number(onPath.has(a)));
-  /** @type {number[]} */
-  const row = [];
-  let wide = 0;
-  /** @param {number} i */
-  const walk = (i) => {
-    kids[i].forEach(walk);
-    row[i] = kids[i].length ? (row[kids[i][0]] + row[kids[i][kids[i].length - 1]]) / 2 : wide++;
-  };
-  walk(0);
+  const { row, leaves: wide } = rowsOf(children(tree), path);
+  /** @type {Shape} */
   const shape = { deep: Math.max(...depth), wide, idle: [], kept: [], relaxed: [] };
+  /** @param {number} i @returns {Place} */
+  const place = (i) => [row[i], depth[i]];
   tree.parent.forEach((from, i) => {
-    if (from < 0) return;
     const at = path.indexOf(i) - 1;
-    const { origin } = tokens[at] ?? {};
-    const kept = origin === 'relaxed' ? 'relaxed' : 'kept';
-    const kind = at < 0 ? 'idle' : kept;
-    shape[kind].push([
-      [row[from], depth[from]],
-      [row[i], depth[i]],
-    ]);
+    const kept = tokens[at]?.origin === 'relaxed' ? 'relaxed' : 'kept';
+    if (from >= 0) shape[at < 0 ? 'idle' : kept].push([place(from), place(i)]);
   });
   return shape;
 }

@@ -1,11 +1,10 @@
-/* A race simulated from a recorded one: the answer stays, and with it how hard each of its tokens is to guess; the
-   drafter, the draft's length and the costs may be others. Knows records; knows nothing of the page. */
+/* A race simulated from a recorded one: the answer stays, and how hard each of its tokens is to guess; drafter, draft
+   length and costs may be others. */
 
 import { countDrafted, depths } from './fold.js';
 
-/** What a recorded lane says of every token of its answer and of its costs, in autoregressive steps:
- *  {n, hard, quality, gamma, draft, step, row, rest, requests, fit, recorded}. hard[i] is how hard token i is to guess, in (0, 1): a drafter
- *  of quality q guesses it where hard[i] < q. gamma: levels a round drafts; draft: cost of a level; step: cost of a
+/** What a recorded lane says of its tokens and its costs, in autoregressive steps. hard[i]: a drafter of quality q
+ *  guesses token i where hard[i] < q. gamma: levels a round drafts; draft: cost of a level; step: cost of a
  *  verification, and row: of each drafted token in it. null where the lane drafted nothing or has no lane to compare. */
 export function learn(lane, base) {
   const rounds = lane.rounds.filter(countDrafted);
@@ -64,8 +63,8 @@ function verdict(round, at) {
     : { right: null, sure: 0.5 };
 }
 
-/** Tokens that were guessed lie below `quality`, the surest ones lowest; those that were not lie above, the ones where
- *  the drafter was surest of something else highest. Tokens that were never asked about are spread over all. */
+/** Tokens that were guessed lie below `quality`, the surest lowest; others above, those where the drafter was surest
+ *  of something else highest; those never asked about are spread over all. */
 function hardness(verdicts, quality) {
   const hard = new Array(verdicts.length);
   const place = (list, low, high) =>
@@ -128,8 +127,7 @@ export function payOff(lane, base) {
   return { fixed: rho - perToken * drafted, perToken, drafted, tau, rho, speedup: tau / rho };
 }
 
-/** The least share of right guesses, in percent steps, with which the race would be as fast as autoregressive decoding,
- *  all else as it was; null if none is enough. */
+/** The least share of right guesses with which the race would be as fast as autoregressive decoding; null if none is. */
 export function breakEven(known) {
   const shares = Array.from({ length: 101 }, (_, i) => i / 100);
   return shares.find((quality) => simulate(known, { ...known, quality }).speedup >= 1) ?? null;

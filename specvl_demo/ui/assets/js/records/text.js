@@ -1,13 +1,13 @@
 /* Untrusted text, made safe for what reads it. Knows nothing of the page. */
 
-import { fmt } from '../words/numbers.js';
+import { fmt } from '../words/words.js';
 
 const MOST_LETTERS = 200;
 /** Of a whole answer. */
 export const MOST_TEXT = 20_000;
 
-/** A token's piece of text as the page lays it out and compares it: a trace may hold tokens of any length, and marks
- *  piled up on one letter, which a browser needs minutes for. */
+/** A piece of text as the page lays it out: a trace may hold tokens of any length, and marks piled up on one letter,
+ *  which take a browser minutes. */
 export function laid(text, most = MOST_LETTERS) {
   const few = text.length > most ? `${text.slice(0, most)}…` : text;
   return few.replace(/(\p{M}{4})\p{M}+/gu, '$1');

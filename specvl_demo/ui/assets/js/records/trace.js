@@ -1,5 +1,4 @@
-/* Traces: JSON lines of records, as the engine writes them. The server checks those of strangers (report/trace.py)
-   before any is read here; nothing of them is ever markup. */
+/* Traces: JSON lines of records. The server checks those of strangers (report/trace.py) before any is read here. */
 
 import { W } from '../words/words.js';
 

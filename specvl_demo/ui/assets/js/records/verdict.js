@@ -1,12 +1,11 @@
-/* Why a lane has no speedup on the page, and where its answer differs from AR's. The server compares
-   the lanes of a race that is over (report/remarks.py): `race.meta.compared`; while lanes run, only
-   the load of the machine and the number of tokens are known. */
+/* Why a lane has no speedup on the page, and where its answer differs from AR's: what the server found of a race that
+   is over (report/remarks.py); while lanes run, only load and length are known. */
 
 import { wordsOf } from './fold.js';
 import { W } from '../words/words.js';
 
-/** Why a lane's speedup is not shown, or only as a rough one: {kind: 'cut' | 'short' | 'disturbed' | 'unknown', sentence,
- *  tokens, load, about}; null if one is. `about` is a rough one, where that much is known. */
+/** Why a lane's speedup is not shown, or only a rough one, `about`: {kind: 'cut' | 'short' | 'disturbed' | 'unknown',
+ *  sentence, tokens, load, about}; null if it is. */
 export function doubt(race, lane) {
   const base = race.baseline;
   if (!base || lane === base) return null;
@@ -21,8 +20,7 @@ export function doubt(race, lane) {
 /** The rough speedup of a lane whose times are doubtful, which is shown with the reason; null if there is none. */
 export const hedged = (why) => why?.about || null;
 
-/** Why the speedup of some lanes is not shown, every kind of reason once: [[reason, lanes]]. What
- *  disturbs one lane disturbs the machine: of several reasons, the clearest is shown. */
+/** Why the speedup of some lanes is not shown, the clearest reason of every kind: [[reason, lanes]]. */
 export function doubts(race) {
   const found = new Map();
   for (const lane of race.list) {

@@ -54,18 +54,15 @@ export class Archive extends Emitter {
    *  @param {File | undefined} file @param {string} [from] */
   async open(file, from) {
     if (!file) return '';
-    this.emit('problem', '');
     const compared = await this.compared(file);
-    if (compared.problem) {
-      const problem = W.trace.wrong(file.name, compared.problem);
-      this.emit('problem', problem);
-      return problem;
-    }
+    const problem = compared.problem ? W.trace.wrong(file.name, compared.problem) : '';
+    this.emit('problem', problem);
+    if (problem) return problem;
     const records = trace.parse(await file.text());
     const begin = trace.first(records);
     const question = begin.notes?.question || file.name;
     const meta = { question, machine: begin.device, file: file.name, compared, from };
     this.parts.stage.show(records, { source: 'recorded', ...meta }, true);
-    return '';
+    return problem;
   }
 }

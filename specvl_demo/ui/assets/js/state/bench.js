@@ -1,12 +1,12 @@
-/* A bench: methods on many questions, asked one after the other, each a separate run in the server's
-   line. The server keeps the answers and folds them; a stopped bench keeps what was done. Events:
-   'change' of what will be asked; 'files' number of those left out; 'running'; 'progress' part that is
-   done; 'report'; 'say' {text, wrong}; 'restored'. */
+/* A bench: methods on many questions, asked one after the other, each a separate run in the server's line. The server
+   keeps the answers and folds them. Events: 'change' of what will be asked; 'files' number of those left out;
+   'running'; 'stopping'; 'progress' part that is done; 'report'; 'say' {text, wrong}; 'restored'. */
 
 import { coloursOf } from './colours.js';
 import { Emitter } from './emitter.js';
 import * as kept from './keep.js';
 import { chosen, unsampled } from './request.js';
+import { deliver } from './sharing.js';
 import { COMPARE } from '../words/comparewords.js';
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
@@ -19,8 +19,8 @@ const WAIT_MS = 300; // until we look again whether a race of this page is over
 
 /** @typedef {'shipped' | 'files' | 'form' | 'examples'} Source */
 
-/** How fast a pair was in a race: seconds before the first token and for each, and the share of the
- *  machine that other programs left. @typedef {{ before: number, token: number, free: number }} Pace */
+/** How fast a pair was in a race: seconds before the first token and for each, and the `free` share of the machine.
+ *  @typedef {{ before: number, token: number, free: number }} Pace */
 
 export class Bench extends Emitter {
   running = false;
@@ -32,8 +32,8 @@ export class Bench extends Emitter {
   methods = [];
   /** What is asked of every picture. */
   question = '';
-  /** As they were typed. @type {{ [name: string]: string }} */
-  fields = { questions: '10', repeats: '3', tokens: '64', temperature: '0' };
+  /** @type {{ [name: string]: number }} */
+  fields = { questions: 10, repeats: 3, tokens: 64, temperature: 0 };
   /** @type {File[]} */
   files = [];
   /** The name that the server gave the bench. @type {string | undefined} */
@@ -58,14 +58,18 @@ export class Bench extends Emitter {
     return this.parts.form.request;
   }
 
-  /** The methods that can be compared. */
-  get offered() {
-    return this.parts.catalog.methods.filter((m) => m.name !== 'ar' && m.name !== 'custom');
+  get pair() {
+    return this.parts.form.pairFacts;
   }
 
-  /** Whether the form's pair supports a method. @param {Method} method */
+  /** The methods that can be compared. */
+  get offered() {
+    return this.parts.catalog.methods.filter(({ name }) => name !== 'ar' && name !== 'custom');
+  }
+
+  /** @param {Method} method */
   supports({ name }) {
-    return this.parts.form.pairFacts.methods[name] === true;
+    return this.pair.methods[name] === true;
   }
 
   /** The ticked methods that the pair supports. */
@@ -95,10 +99,11 @@ export class Bench extends Emitter {
   /** Show what `bench --json` printed; the recorded comparison if it is empty. @param {string} text */
   async openReport(text) {
     const report = await this.parts.api.server.open_report(text).catch(() => null);
-    if (report?.rows) {
+    if (report?.problem) this.say(report.problem, true);
+    else if (report?.rows) {
       this.id = undefined;
       this.take(report);
-    } else if (report?.problem) this.say(report.problem, true);
+    }
   }
 
   /** Show the race on the first question of a kind. @param {string} kind @param {string} name of a method */
@@ -122,42 +127,34 @@ export class Bench extends Emitter {
     this.keep();
   }
 
-  /** A race on this page is over: it tells how fast this machine is today, and how busy now.
+  /** How fast this machine is today, and how busy now, by a race that is over.
    *  @param {Pick<Race, 'list' | 'meta'>} race */
   learn({ list, meta }) {
     const lanes = list.filter((lane) => lane.tokens.length);
-    const free = Math.max(0.01, 1 - Math.max(0, ...list.map((lane) => lane.end?.load ?? 0)));
-    const token = lanes.map((lane) => lane.at(Infinity).clock_s / lane.tokens.length);
+    const token = middle(lanes.map((lane) => lane.at(Infinity).clock_s / lane.tokens.length));
     const before = middle(lanes.map((lane) => lane.before));
-    this.free = free;
-    if (meta.asked) this.raced[meta.asked.pair] = { before, token: middle(token), free };
+    this.free = Math.max(0.01, 1 - Math.max(0, ...list.map((lane) => lane.end?.load ?? 0)));
+    if (meta.asked) this.raced[meta.asked.pair] = { before, token, free: this.free };
   }
 
-  /** How many answers are asked for, and the time that they take on the machine as busy as it was last
-   *  found, if all are as long as they may be; undefined if that is unknown. */
+  /** How many answers are asked for, and how long they take if all are as long as they may be; undefined if unknown. */
   estimate() {
     const { questions, repeats, tokens } = this.fields;
     const raced = this.raced[this.request.pair];
-    const asked = this.source === 'form' ? 1 : Number(questions);
-    const answers = asked * Number(repeats) * (1 + this.chosen.length);
-    const each = raced && raced.before + Number(tokens) * raced.token;
-    const seconds = raced && (answers * each * raced.free) / this.free;
-    return { answers, tokens: Number(tokens), seconds, load: 1 - this.free };
+    const answers = (this.source === 'form' ? 1 : questions) * repeats * (1 + this.chosen.length);
+    const each = raced && (raced.before + tokens * raced.token) * raced.free;
+    return { answers, tokens, seconds: each && (answers * each) / this.free, load: 1 - this.free };
   }
 
-  /** Files for the bench: one of questions, the others pictures and clips; what is neither is left out.
-   *  @param {File[]} files */
-  add(files) {
-    const written = files.find(({ name }) => /\.json$/i.test(name));
-    if (written) {
-      written.text().then((text) => this.openReport(text));
-      return;
-    }
-    const fits = files.filter(({ name }) =>
-      this.endings.some((ending) => name.toLowerCase().endsWith(ending)),
-    );
-    this.files.push(...fits);
-    this.emit('files', files.length - fits.length);
+  /** Files for the bench; what is neither questions nor a picture or clip is left out. @param {File[]} files */
+  async add(files) {
+    const report = files.find(({ name }) => /\.json$/i.test(name));
+    if (report) return this.openReport(await report.text());
+    /** @param {File} file */
+    const fits = ({ name }) => this.endings.some((ending) => name.toLowerCase().endsWith(ending));
+    const some = files.filter(fits);
+    this.files.push(...some);
+    return this.emit('files', files.length - some.length);
   }
 
   removeFiles() {
@@ -165,30 +162,18 @@ export class Bench extends Emitter {
     this.emit('files', 0);
   }
 
-  get pair() {
-    const { pairs } = this.parts.catalog;
-    return pairs.find(({ id }) => id === this.request.pair) ?? pairs[0];
-  }
-
-  /** What pictures without a question are asked. */
-  get words() {
-    return this.pair.describe.image;
-  }
-
   /** What is asked, as the server reads it: {lines, name, files}; empty for the pair's own questions. */
   async lines() {
+    const { source } = this;
     const { question, media, pair } = this.request;
-    if (this.source === 'form')
-      return { lines: line(question || this.words, media), files: named(media) };
-    if (this.source === 'examples') {
-      const examples = this.parts.catalog.examples.filter((e) => e.pair === pair);
-      const rows = examples.map((e) => line(e.question || this.words, e.media, e.id));
-      const all = named(examples.flatMap((e) => e.media));
-      const files = all.filter((m, i) => all.findIndex((o) => o.path === m.path) === i);
-      return { lines: rows.join('\n'), files };
-    }
-    if (this.source !== 'files') return {};
-    return sendFiles(this.files, this.question || this.words, this.parts.api.upload);
+    const { image: words } = this.pair.describe; // what pictures without a question are asked
+    if (source === 'form') return { lines: line(question || words, media), files: named(media) };
+    if (source === 'files')
+      return sendFiles(this.files, this.question || words, this.parts.api.upload);
+    if (source === 'shipped') return {};
+    const examples = this.parts.catalog.examples.filter((e) => e.pair === pair);
+    const rows = examples.map((e) => line(e.question || words, e.media, e.id));
+    return { lines: rows.join('\n'), files: named(examples.flatMap((e) => e.media)) };
   }
 
   /** Why nothing can be asked, in a sentence; undefined if it can. @param {string[]} methods */
@@ -196,16 +181,15 @@ export class Bench extends Emitter {
     const { question, media } = this.request;
     if (!methods.length) return this.left.length ? W.ask.greedy(this.left) : COMPARE.noMethod;
     if (this.source === 'files' && !this.files.length) return COMPARE.noFile;
-    return this.source === 'form' && !question.trim() && !media.length
-      ? COMPARE.noQuestion
-      : undefined;
+    const empty = this.source === 'form' && !question.trim() && !media.length;
+    return empty ? COMPARE.noQuestion : undefined;
   }
 
   async run() {
     const { api, catalog, runner } = this.parts;
     const { pair, settings, system } = this.request;
-    const { questions, repeats, tokens, temperature } = this.fields;
-    const greedy = unsampled(catalog, { methods: this.chosen, settings }, temperature);
+    const { tokens, ...numbers } = this.fields;
+    const greedy = unsampled(catalog, { methods: this.chosen, settings }, numbers.temperature);
     const methods = this.chosen.filter((name) => !greedy.some((method) => method.name === name));
     this.left = greedy.map(({ title }) => title);
     const refusal = this.refusal(methods);
@@ -216,12 +200,9 @@ export class Bench extends Emitter {
     this.setRunning(true);
     this.say(COMPARE.sending);
     const asked = await this.lines().catch(() => null);
-    const made = asked && {
-      ...{ pair, settings, system, ...chosen(this.request), ...asked, methods },
-      ...{ questions: Number(questions), repeats: Number(repeats) },
-      ...{ max_new_tokens: Number(tokens), temperature: Number(temperature) },
-    };
-    const begun = made && (await api.server.start_bench(made).catch(() => null));
+    const given = { ...asked, methods, ...numbers, max_new_tokens: tokens };
+    const made = { pair, settings, system, ...chosen(this.request), ...given };
+    const begun = asked && (await api.server.start_bench(made).catch(() => null));
     if (!begun?.bench) {
       this.setRunning(false);
       this.say(begun?.problem ?? (await runner.reason(COMPARE.notSent)), true);
@@ -269,22 +250,16 @@ export class Bench extends Emitter {
     this.say(text);
     while (runner.busy && this.running) await new Promise((ok) => setTimeout(ok, WAIT_MS));
     if (!this.running) return undefined;
-    return runner.run(
-      { bench: this.id },
-      {
-        status: (what) => {
-          // A question tells no stage after its pictures are opened.
-          const stage = what !== W.run.stage.media && what;
-          if (this.running) this.say([text, stage].filter(Boolean).join(' '));
-        },
-        record: () => {},
-      },
-    );
+    /** A question tells no stage after its pictures are opened. @param {string} stage */
+    const status = (stage) => {
+      if (this.running) this.say(stage === W.run.stage.media ? text : `${text} ${stage}`.trim());
+    };
+    return runner.run({ bench: this.id }, { status, record: () => {} });
   }
 
   /** Whether a bench can be gone on with. */
   get unfinished() {
-    return Boolean(this.report) && this.report.done < this.report.total;
+    return this.report !== null && this.report.done < this.report.total;
   }
 
   /** @param {{ questions: number, repeats: number }} size @param {string | null} failure */
@@ -301,12 +276,10 @@ export class Bench extends Emitter {
     if (report?.rows) this.take(report);
   }
 
-  /** @param {any} report */
+  /** @param {{ rows: { name: string, colour?: number }[] }} report */
   take(report) {
-    const colours = coloursOf(report.rows.map((/** @type {any} */ row) => row.name));
-    report.rows.forEach((/** @type {any} */ row, /** @type {number} */ i) => {
-      row.colour = colours[i];
-    });
+    const colours = coloursOf(report.rows.map(({ name }) => name));
+    report.rows.forEach((row, i) => Object.assign(row, { colour: colours[i] }));
     this.report = report;
     this.emit('report');
   }
@@ -334,32 +307,28 @@ export class Bench extends Emitter {
 
   /** Keep the form, and which bench it began, for a reload of this tab. */
   keep() {
-    const { id: bench, running: left, source, chosen: methods } = this;
-    kept.keepBench({ bench, left, source, methods, fields: Object.entries(this.fields) });
+    const { id, running: left, source, chosen: methods, fields } = this;
+    kept.keepBench({ id, left, source, methods, fields });
   }
 
   /** The form as this tab left it, with what the server has of its bench. */
   async restore() {
-    const { bench, left, source, methods, fields } = kept.bench() ?? {};
-    if (!fields) return;
-    Object.assign(this.fields, Object.fromEntries(fields));
-    this.source = source;
-    this.methods = methods;
+    const { left, ...form } = kept.bench() ?? {};
+    if (!form.fields) return;
+    Object.assign(this, form);
     this.touched = true;
-    this.id = bench;
     this.emit('change');
-    if (bench) await this.refresh();
+    if (this.id) await this.refresh();
     this.emit('restored');
     if (left) this.say(COMPARE.left(Boolean(this.report)), true);
   }
 
   /** Tables and traces as one archive, made by the server. */
   async save() {
-    const { api, download, runner } = this.parts;
-    const made = await api.server.bench_archive(this.id).catch(() => null);
-    const file = made?.url && (await fetch(new URL(made.url, document.baseURI)).catch(() => null));
-    if (file?.ok) download('bench.zip', await file.blob(), 'application/zip');
-    else this.say(made?.problem ?? (await runner.reason(COMPARE.notSaved)), true);
+    const made = await this.parts.api.server.bench_archive(this.id).catch(() => null);
+    const file = ['bench.zip', 'application/zip'];
+    const problem = await deliver(this.parts, made, file, COMPARE.notSaved);
+    if (problem) this.say(problem, true);
   }
 }
 
@@ -384,5 +353,5 @@ const middle = (numbers) => numbers.sort((a, b) => a - b)[numbers.length >> 1];
 const line = (question, media, id) =>
   JSON.stringify({ id, question, media: media.map((m) => m.path) });
 
-/** Files under the names by which such lines mean them. @param {Media[]} media */
-const named = (media) => media.map((m) => ({ ...m, name: m.path }));
+/** Files, each once, under the names by which such lines mean them. @param {Media[]} media */
+const named = (media) => [...new Map(media.map((m) => [m.path, { ...m, name: m.path }])).values()];

@@ -1,5 +1,5 @@
-/* The colours of methods in races and charts: those in sight of the form have their own everywhere, in a file of a race
-   too; the others take what these leave of six. The plain one's number is 0. */
+/* The colours of methods in races and charts: those in sight of the form have their own everywhere, the others take
+   what these leave of six. The plain one's number is 0. */
 
 const OWN = ['chain', 'tabed', 'sage', 'lvspec', 'hivis', 'dream'];
 const MOST = OWN.length;

@@ -1,7 +1,6 @@
-/* How much the page draws while lanes compute. Where its browser shares the machine with the engine, every frame takes
-   from what is measured: so the cost of drawing is measured first, as the processor seconds that the server sees and
-   the frames that come late, while the landing race is played. What was not drawn meanwhile is played back from the
-   record afterwards. */
+/* How much the page draws while lanes compute. On one machine with the engine every frame takes from what is
+   measured: so the cost of drawing is measured first, while the landing race is played. What was not drawn is played
+   back afterwards. */
 
 /** Milliseconds between two passes of text, and of tree, inspector and charts; and how often a second the server sends.
  *  @typedef {'full' | 'steady' | 'calm' | 'undrawn'} Pace @type {Record<Pace, { text: number, heavy: number, hz: number }>} */
@@ -17,8 +16,7 @@ const LATE_MS = 50; // a frame that comes this long after the one before is late
 const MOST_LATE = 0.2; // share of the frames
 const LOOK_MS = 3000; // how long frames are timed
 
-/** The pace for a share of the machine that drawing everything takes, and the share of frames that came late.
- *  @param {number} share @param {number} late @returns {Pace} */
+/** @param {number} share @param {number} late @returns {Pace} */
 export function paceFor(share, late) {
   if (share <= CHEAP && late <= MOST_LATE) return 'full';
   return share <= FAIR ? 'steady' : 'calm';
@@ -46,8 +44,8 @@ export class Drawing {
     this.name = paceFor(this.share, late);
   }
 
-  /** A race was drawn at a pace, and whoever watched took a share of the machine: too much is not drawn again.
-   *  @param {Pace} name @param {number} share */
+  /** Drawn at this pace, a race took a share of the machine: too much is not drawn again. @param {Pace} name
+   *  @param {number} share */
   learn(name, share) {
     if (share <= FAIR || name === 'undrawn') return;
     this.name = name === 'calm' ? 'undrawn' : 'calm';

@@ -6,8 +6,7 @@ export class Emitter extends EventTarget {
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 
-  /** Call a function with what some events, whose names are separated by spaces, carry.
-   *  @param {string} types @param {(detail: any, type: string) => void} fn */
+  /** @param {string} types @param {(detail: any, type: string) => void} fn */
   on(types, fn) {
     for (const type of types.split(' '))
       this.addEventListener(type, (e) => fn(/** @type {CustomEvent} */ (e).detail, type));

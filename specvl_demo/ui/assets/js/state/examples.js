@@ -4,15 +4,14 @@ import { blank, pairOf, paths } from './request.js';
 
 /** @import { Catalog, Example, Media, Request } from './types.js' */
 
-/** Whether a request asks what an example asks, of the same pictures, and nothing before.
- *  @param {Request} request @param {Pick<Example, 'question' | 'media'>} example */
+/** Whether a request asks just what an example does. @param {Request} request
+ *  @param {Pick<Example, 'question' | 'media'>} example */
 export const asksExample = (request, { question, media }) =>
   !request.history.length &&
   request.question.trim() === question.trim() &&
   paths(request.media) === paths(media);
 
-/** The request of an example. @param {Catalog} catalog @param {Example} example @param {string[]} methods
- *  @returns {Request} */
+/** @param {Catalog} catalog @param {Example} example @param {string[]} methods @returns {Request} */
 export function ofExample(catalog, example, methods) {
   const own = example.settings && methods === example.methods;
   return {
@@ -25,8 +24,8 @@ export function ofExample(catalog, example, methods) {
   };
 }
 
-/** The example whose settings a method has, the one that is asked first; undefined where there is none.
- *  @param {Catalog} catalog @param {Request} request @param {string} name */
+/** The example whose settings a method has, first the one that is asked. @param {Catalog} catalog
+ *  @param {Request} request @param {string} name */
 export function exampleLike(catalog, request, name) {
   const own = JSON.stringify(request.settings[name]);
   const alike = catalog.examples.filter(
@@ -36,10 +35,9 @@ export function exampleLike(catalog, request, name) {
   return alike.find((e) => asksExample(request, e)) ?? alike[0];
 }
 
-/** What changes where files take the place of an untouched example's pictures: its question goes with
- *  them, unless they are as many and of the same kind, and its pair gives way to `home`. null where
- *  none gives way. coming: how many files are still on their way.
- *  @param {Catalog} catalog @param {Request} request @param {string} home @param {Media[]} media
+/** What changes where files take the place of an untouched example's pictures: its question goes, unless they are
+ *  as many and of the same kind, and its pair gives way to `home`; null where none does. coming: how many files
+ *  are on their way. @param {Catalog} catalog @param {Request} request @param {string} home @param {Media[]} media
  *  @param {number} coming @returns {Partial<Request> | null} */
 export function giveWay(catalog, request, home, media, coming) {
   const example = catalog.examples.find((e) => asksExample(request, e));

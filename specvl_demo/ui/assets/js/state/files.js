@@ -1,11 +1,10 @@
-/* Pictures and clips of a question: which are there, which were refused and why. Count, kind and size
-   are checked before anything is sent; the server checks again. Events: 'show': draw them anew;
-   'progress' of those on their way; 'sent': all are there; 'refused'; 'say' {text, wrong}; 'chosen' {media, coming}: the visitor changed them. */
+/* Pictures and clips of a question. Count, kind and size are checked before anything is sent. Events: 'show': draw
+   them anew; 'progress' of those on their way; 'sent': all are there; 'refused'; 'say' {text, wrong}; 'chosen'
+   {media, coming}: the visitor changed them. */
 
 import { Emitter } from './emitter.js';
 import { keepFile } from './keep.js';
-import { fmt } from '../words/numbers.js';
-import { W } from '../words/words.js';
+import { W, fmt } from '../words/words.js';
 
 /** @import { Api, Catalog, Media } from './types.js' */
 
@@ -18,8 +17,7 @@ export class Files extends Emitter {
   refused = [];
   /** An example's, before a file of the visitor's own took their place. @type {Media[]} */
   before = [];
-  /** Those on their way, shown meanwhile, with the share that is sent.
-   *  @type {{ file: File, kind: Media['kind'], share: number }[]} */
+  /** Those on their way, with the share that is sent. @type {{ file: File, kind: Media['kind'], share: number }[]} */
   pending = [];
   /** How many of a choice have not been looked at yet. */
   coming = 0;
@@ -71,8 +69,7 @@ export class Files extends Emitter {
     return this.own.length + this.busy >= files ? W.media.many(name, files) : null;
   }
 
-  /** A file that is not part of the question: it stays visible, and no race runs until it is removed.
-   *  @param {string} name @param {string} why */
+  /** Tell of a file that is not part of the question. @param {string} name @param {string} why */
   refuse(name, why) {
     const others = this.refused.filter((file) => file.name !== name);
     this.refused = [...others, { name, why }].slice(-MOST_REFUSED);

@@ -1,5 +1,4 @@
-/* How a conversation goes on from the race on the page: another question, an earlier one, or another
-   token than a lane wrote. */
+/* How a conversation goes on from the race on the page. */
 
 import { wordsOf } from '../records/fold.js';
 import { first } from '../records/trace.js';
@@ -21,8 +20,8 @@ export class FollowUps {
     });
   }
 
-  /** Continue from another candidate than the token that a lane wrote at a position, next to what it
-   *  had written. @param {{ lane: Lane, index: number, id: number, text: string }} taken */
+  /** Continue from another token than a lane wrote.
+   *  @param {{ lane: Lane, index: number, id: number, text: string }} taken */
   branch({ lane, index, id, text }) {
     const { race, form } = this.parts;
     if (form.running) {
@@ -60,8 +59,7 @@ export class FollowUps {
     else form.say(W.branch.lost, true);
   }
 
-  /** Begin another conversation: nothing of this one stays but its last pictures, and a question that
-   *  is in the form already. */
+  /** Begin another conversation, about the last pictures. */
   anew() {
     const { form, stage } = this.parts;
     const question = form.next === 'on' ? form.request.question : '';
@@ -72,8 +70,7 @@ export class FollowUps {
     stage.offer();
   }
 
-  /** The race becomes part of the conversation in which it was asked; the form awaits the next
-   *  question, or has it already. */
+  /** The race becomes part of its conversation; the form awaits the next question, or has it already. */
   follow() {
     const { form, race, stage } = this.parts;
     const turn = stage.turn();
@@ -88,8 +85,8 @@ export class FollowUps {
     stage.offer();
   }
 
-  /** Drop an earlier question with all that came after it, and put it back into the form.
-   *  @param {number} i @param {boolean} again ask it at once */
+  /** Put an earlier question back into the form, and drop all that came after it. @param {number} i
+   *  @param {boolean} again ask it at once */
   takeUp(i, again) {
     const { form } = this.parts;
     const { question, media } = form.turns[i];

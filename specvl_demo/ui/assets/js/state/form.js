@@ -1,9 +1,8 @@
 /* The form: what will be asked next, and what running it means for the conversation. Every control
-   reads and writes its `request` (views/formview.js). Events: 'update': the request was replaced;
-   'change': it changed; 'turns': the conversation did; 'refused' sentence: a method cannot be
-   chosen; 'run' Run; 'example' Example; 'running'; 'say' {text, wrong}; 'settled': what was wrong is
-   over; 'focus': the question is awaited; 'answered': and can be replaced; 'scope'; 'stop'; 'fresh':
-   another conversation is wanted. */
+   reads and writes its `request`. Events: 'update': the request was replaced; 'change': it changed;
+   'turns': the conversation did; 'refused' sentence: a method cannot be chosen; 'run' Run; 'example'
+   Example; 'running'; 'say' {text, wrong}; 'settled': what was wrong is over; 'focus': the question is
+   awaited; 'answered': and can be replaced; 'scope'; 'stop'; 'fresh': another conversation is wanted. */
 
 import { better, scope } from './scope.js';
 import { Emitter } from './emitter.js';
@@ -35,7 +34,7 @@ export class Form extends Emitter {
   /** @type {Last | null} */
   last = null;
   followUp = false; // whether the visitor wants the next question to go on from the last one
-  /** What an example's question was before a file took the place of its pictures. @type {Replaced | null} */
+  /** The example before a file took the place of its pictures. @type {Replaced | null} */
   replacedExample = null;
   problem = '';
   scopeShown = true; // `scope` may stand above the answers already
@@ -70,19 +69,14 @@ export class Form extends Emitter {
   /** The visitor added or removed pictures. @param {Media[]} media @param {number} [coming] files on their way */
   takeMedia(media, coming = 0) {
     const { catalog, home, replacedExample: before, request } = this;
-    const { question, pair, methods, settings } = request;
+    const { media: old, question, pair, methods, settings } = request;
     this.settle();
     this.replacedExample = null;
     const asks = [before?.question, ''].includes(question);
-    if (before && asks && paths(media) === paths(before.media)) {
-      Object.assign(request, before); // the new file was no picture
-    } else {
-      const changes = giveWay(catalog, request, home, media, coming);
-      if (changes)
-        this.replacedExample = { media: request.media, question, pair, methods, settings };
-      Object.assign(request, changes);
-    }
-    request.media = media;
+    const back = before && asks && paths(media) === paths(before.media); // the new file was no picture
+    const changes = back ? before : giveWay(catalog, request, home, media, coming);
+    if (changes && !back) this.replacedExample = { media: old, question, pair, methods, settings };
+    Object.assign(request, changes, { media });
     if (request.pair !== pair) this.emit('update');
     this.changed();
   }
@@ -99,9 +93,8 @@ export class Form extends Emitter {
     this.changed();
   }
 
-  /** What running the form means for the conversation whose last question is on the page: 'same'
-   *  asks it again, 'on' adds a turn, 'new' begins another conversation. A single question is no
-   *  conversation yet: it is followed only if the visitor chose so. */
+  /** What running the form means for the conversation whose last question is on the page: 'same' asks it
+   *  again, 'on' adds a turn, 'new' begins another one. A single question is followed only if the visitor chose so. */
   get next() {
     return nextTurn(this.request, this.last, this.followUp);
   }
@@ -111,8 +104,7 @@ export class Form extends Emitter {
     return mayFollow(this.request, this.last);
   }
 
-  /** What the model is asked: the question, or where it is empty, to describe what is shown.
-   *  @param {Pick<Request, 'pair' | 'question' | 'media'>} request */
+  /** What the model is asked. @param {Pick<Request, 'pair' | 'question' | 'media'>} request */
   inWords(request = this.request) {
     return inWords(this.catalog, request);
   }
@@ -124,7 +116,7 @@ export class Form extends Emitter {
     return next === 'on' ? [...last.asked.history, last.turn] : [];
   }
 
-  /** Add the last question to the conversation, or begin another one, according to `next`. */
+  /** Add the last question to the conversation, or begin another one. */
   turnOver() {
     const { earlier, last, next, request } = this;
     this.followUp = false;
@@ -136,7 +128,7 @@ export class Form extends Emitter {
     this.files.show(request.media);
   }
 
-  /** Bring back the conversation and the pictures from before a run that came to nothing. @param {Before} before */
+  /** Bring back the form from before a run that came to nothing. @param {Before} before */
   undo({ turns, media, last }) {
     this.setTurns(turns);
     this.last = last;
@@ -145,8 +137,7 @@ export class Form extends Emitter {
     this.changed();
   }
 
-  /** Make room for the next question of the conversation, or for one about these pictures.
-   *  @param {{ question?: string, media?: Media[] }} [given] */
+  /** Make room for the next question. @param {{ question?: string, media?: Media[] }} [given] */
   nextQuestion({ question = '', media = [] } = {}) {
     Object.assign(this.request, { question, media });
     this.update();
@@ -191,8 +182,7 @@ export class Form extends Emitter {
     this.run();
   }
 
-  /** Fill the whole form from an example: the page shows the race that was recorded with it.
-   *  @param {Example} example */
+  /** Fill the form from an example, and show its race. @param {Example} example */
   choose(example) {
     this.fill(example);
     this.emit('example', example);
@@ -215,6 +205,11 @@ export class Form extends Emitter {
     return JSON.stringify(parts(request));
   }
 
+  /** What a race knows of a request that it answers. */
+  get asked() {
+    return { form: this.key(), asked: structuredClone(this.request) };
+  }
+
   /** What the form has in place of what a request has, in words. @param {Request} asked @returns {string[]} */
   changedSince(asked) {
     const changes = changesBetween(asked, this.request);
@@ -223,8 +218,8 @@ export class Form extends Emitter {
     return words.filter((_, i) => changes[i]);
   }
 
-  /** Take over a whole request, for example from a link. Names of a pair and of methods that are not
-   *  known here are dropped, and returned. @param {Partial<Request>} request */
+  /** Take over a request. Names of a pair and of methods that are not known here are dropped, and returned.
+   *  @param {Partial<Request>} request */
   restore(request) {
     const { taken, unknown } = takeOver(this.catalog, this.request, request);
     Object.assign(this.request, taken);
@@ -232,8 +227,7 @@ export class Form extends Emitter {
     return unknown;
   }
 
-  /** Change the pair. A visitor who has not chosen methods gets the pair's default ones; an example
-   *  that was not touched gives way to one of the pair's, and what a visitor typed or added stays.
+  /** Change the pair. Default methods and an untouched example give way to the pair's; what a visitor chose stays.
    *  @param {string} id */
   changePair(id) {
     const { request, catalog } = this;
@@ -243,8 +237,8 @@ export class Form extends Emitter {
     request.pair = id;
     const own = catalog.examples.find((e) => e.pair === id);
     const shown = catalog.examples.find((e) => asksExample(request, e));
-    if (own && shown && shown.pair !== id)
-      this.choose(own); // the other pair's example means nothing to this one
+    const other = shown && shown.pair !== id; // whose example means nothing to this one
+    if (own && other) this.choose(own);
     else this.update();
   }
 
@@ -253,7 +247,7 @@ export class Form extends Emitter {
     this.update();
   }
 
-  /** What the chosen pair cannot judge about the question, in a sentence; '' if nothing. */
+  /** What the pair cannot judge, in a sentence; '' if nothing. */
   get scope() {
     const { question, media } = this.request;
     return question.trim() || media.length ? scope(this.catalog, this.request) : '';
@@ -264,7 +258,7 @@ export class Form extends Emitter {
     return this.scope ? better(this.catalog, this.request) : undefined;
   }
 
-  /** Tell that the request was replaced: every control shows it. */
+  /** The request was replaced. */
   update() {
     this.files.show(this.request.media);
     this.emit('update');
@@ -329,7 +323,7 @@ export class Form extends Emitter {
     this.emit('say', { text, wrong });
   }
 
-  /** The question has changed: what was wrong with it is over. */
+  /** What was wrong with the question is over. */
   settle() {
     if (!this.problem) return;
     this.say('');

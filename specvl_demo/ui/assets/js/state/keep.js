@@ -1,6 +1,5 @@
-/* What a visit stores in this browser, so that a reload loses nothing: the form, the files of the
-   question, the last races. Nothing of it leaves the browser. If it cannot store anything (a
-   private window), the page works the same. */
+/* What a visit stores in this browser, so that a reload loses nothing. Without a storage (a private window) the page
+   works the same. */
 
 /** @import { KeptRace } from './types.js' */
 
@@ -27,9 +26,8 @@ function database() {
   return opening;
 }
 
-/** One request on the files or the runs; `fallback` if it fails.
- *  @param {'files' | 'runs'} name @param {IDBTransactionMode} mode
- *  @param {(all: IDBObjectStore) => IDBRequest} fn @returns {Promise<any>} */
+/** @param {'files' | 'runs'} name @param {IDBTransactionMode} mode @param {(all: IDBObjectStore) => IDBRequest} fn
+ *  @returns {Promise<any>} */
 async function ask(name, mode, fn, fallback = /** @type {unknown} */ (null)) {
   try {
     const db = await database();
@@ -45,8 +43,8 @@ async function ask(name, mode, fn, fallback = /** @type {unknown} */ (null)) {
   }
 }
 
-/** The value stored under a key; null if there is none. area: 'sessionStorage' for this tab's.
- *  @param {string} key @param {Area} area */
+/** The value under a key; null if there is none. area: 'sessionStorage' for this tab's. @param {string} key
+ *  @param {Area} area */
 export function stored(key, area = 'localStorage') {
   try {
     return JSON.parse(globalThis[area].getItem(key) ?? 'null');
@@ -55,8 +53,8 @@ export function stored(key, area = 'localStorage') {
   }
 }
 
-/** Store a value under a key; false if the browser's storage is full or forbidden.
- *  @param {string} key @param {unknown} value @param {Area} area */
+/** Returns false if the storage is full or forbidden. @param {string} key @param {unknown} value
+ *  @param {Area} area */
 export function store(key, value, area = 'localStorage') {
   try {
     globalThis[area].setItem(key, JSON.stringify(value));
@@ -81,8 +79,7 @@ export const bench = () => stored(BENCH, 'sessionStorage');
 /** @param {object} state */
 export const keepBench = (state) => store(BENCH, state, 'sessionStorage');
 
-/** A file of the question by its place on the server, to be sent again in a later visit.
- *  @param {string} path @param {Blob} sent */
+/** A file by its place on the server, to be sent again in a later visit. @param {string} path @param {Blob} sent */
 export const keepFile = (path, sent) => ask('files', 'readwrite', (all) => all.put(sent, path));
 
 /** @param {string} path */

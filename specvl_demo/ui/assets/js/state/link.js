@@ -1,5 +1,5 @@
-/* A request as a link: everything but uploaded files. Examples are stored by name. A link may come
-   from anywhere, so its contents are checked again wherever they are used. */
+/* A request as a link: everything but uploaded files. A link may come from anywhere, so its contents are checked
+   wherever they are used. */
 
 /** @import { Request } from './types.js' */
 
@@ -27,8 +27,7 @@ export function write(request) {
 /** Whether this page is a part of another one: then it shows the race alone. */
 export const embedded = () => new URLSearchParams(location.search).has('embed');
 
-/** The trace that this page's address asks for, `?trace=examples/a.trace.jsonl`: the address of a file
- *  that this server shows; '' for one elsewhere, null if there is none. */
+/** The address of the trace that this page's address asks for; '' for one elsewhere, null if there is none. */
 export function traceAsked() {
   const path = new URLSearchParams(location.search).get('trace');
   if (!path) return null;

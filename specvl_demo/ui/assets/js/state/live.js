@@ -10,7 +10,6 @@ import { W } from '../words/words.js';
 
 /** @import { Pace } from './drawing.js' */
 /** @import { Branch, Meta, Parts, Run, RunRequest } from './types.js' */
-/** @import { AnyRecord } from '../records/records.js' */
 
 const PATIENT_S = 3; // how long a stage may last before its seconds are counted
 const SHORT_S = 6; // a race that took longer was seen while it ran
@@ -56,18 +55,17 @@ export class Live extends Emitter {
     stage.await('');
     const written = race.list.some((lane) => lane.tokens.length);
     if (written) this.parts.archive.keep(race);
-    else if (failure === null) {
+    else if (failure !== null) form.undo(before);
+    if (!written && failure !== null && earlier.records.length) {
+      race.show(earlier.records, earlier.meta);
+      stage.offerNext();
+    } else if (!written)
       race.clear({ source: 'ended', question: form.inWords(request), form: race.meta.form });
-    } else {
-      form.undo(before);
-      this.bringBack(earlier, request);
-    }
     this.emit('ended');
     this.tellEnd(failure, written, pace);
   }
 
-  /** What the page knows of a race that begins.
-   *  @param {RunRequest} request @param {Branch | undefined} branch @returns {Meta} */
+  /** @param {RunRequest} request @param {Branch | undefined} branch @returns {Meta} */
   meta(request, branch) {
     const { form, catalog } = this.parts;
     const pictures = request.media.filter((item) => item.kind === 'image');
@@ -75,16 +73,15 @@ export class Live extends Emitter {
       source: 'live',
       question: form.inWords(request),
       machine: catalog.machine,
-      form: form.key(),
-      asked: structuredClone(form.request),
+      ...form.asked,
       shown: pictures.map(({ name, url }) => ({ name, frames: [url] })),
       scope: form.scope,
       branch,
     };
   }
 
-  /** Take the records of a run as they come. Returns the error sentence, or null.
-   *  @param {RunRequest} request @param {Pace} pace @returns {Promise<string | null>} */
+  /** Take the records of a run. Returns the error sentence, or null. @param {RunRequest} request @param {Pace} pace
+   *  @returns {Promise<string | null>} */
   async follow(request, pace) {
     const { form, race, stage, runner } = this.parts;
     const unseen = pace === 'undrawn' ? W.run.undrawn : '';
@@ -119,27 +116,12 @@ export class Live extends Emitter {
     return failure;
   }
 
-  /** The race that was on the page before one that never began; none, if there was none.
-   *  @param {{ meta: Meta, records: AnyRecord[] }} earlier @param {RunRequest} request */
-  bringBack({ meta, records }, request) {
-    const { race, form, stage } = this.parts;
-    if (!records.length) {
-      race.clear({ source: 'ended', question: form.inWords(request), form: race.meta.form });
-      return;
-    }
-    race.clear(meta);
-    for (const record of records) race.take(record);
-    stage.offerNext();
-  }
-
   /** @param {string | null} failure @param {boolean} written whether there is an answer @param {Pace} pace */
   tellEnd(failure, written, pace) {
     const { form, race, stage } = this.parts;
     const stopped = race.list.some((lane) => lane.end?.stop === 'cancelled');
-    const goesOn = stage.from && W.chat.goesOn(stage.from);
-    const ended = stopped
-      ? [W.run.stopped, goesOn].filter(Boolean).join(' ')
-      : W.run.finished(race.list.length);
+    const goesOn = stage.from ? ` ${W.chat.goesOn(stage.from)}` : '';
+    const ended = stopped ? W.run.stopped + goesOn : W.run.finished(race.list.length);
     stage.fit();
     form.say(failure ?? (written ? ended : ''), failure !== null);
     if (!written && failure === null) {

@@ -1,5 +1,4 @@
-/* The race that the page shows: its lanes, how far each is shown, what is selected. Views listen
-   and draw. Events: 'reset', 'lane', 'begin' {lane}, 'round' {lane}, 'end' {lane}, 'head',
+/* The race that the page shows: its lanes, how far each is shown, what is selected. Events: 'reset', 'lane', 'begin' {lane}, 'round' {lane}, 'end' {lane}, 'head',
    'select', 'focus', 'load', 'compared', 'branch' {lane, index, id, text}: continue from another
    token than lane.tokens[index]. */
 
@@ -11,30 +10,8 @@ import { shown } from '../records/trace.js';
 /** @import { AnyRecord, Begin, End, Round } from '../records/records.js' */
 /** @import { Meta, Method, Rules } from './types.js' */
 
-/** A lane's description before it has begun. */
-const UNKNOWN = {
-  kind: /** @type {const} */ ('begin'),
-  request: '',
-  settings: {},
-  pair: '',
-  dtype: '',
-  device: '',
-  versions: {},
-  prompt: '',
-  n_prompt: 0,
-  n_visual: 0,
-  sampling: {},
-  spans: [],
-  seen: [],
-  notes: {},
-  models: {},
-  vision_s: 0,
-  prefill_s: 0,
-  draft_prefill_s: 0,
-};
-
-/** A token of a lane, with its round, a whole round, or a node of it that is no token of the answer.
- *  @typedef {{ lane: string, token?: number, round?: number, node?: number, picked?: boolean }} Selection */
+/** A token of a lane, a round, or a node that is no token of the answer. @typedef {{ lane: string, token?: number,
+ *  round?: number, node?: number, picked?: boolean }} Selection */
 
 export class Race extends Emitter {
   /** By name. @type {Map<string, Lane>} */
@@ -63,20 +40,24 @@ export class Race extends Emitter {
     this.lanes = new Map();
     this.meta = meta;
     this.load = 0;
-    this.head = null;
+    this.head = this.focus = this.selected = null;
     this.slower = 1;
-    this.slow = false;
-    this.focus = null;
-    this.selected = null;
-    this.chosen = false;
+    this.slow = this.chosen = false;
     this.emit('reset');
   }
 
-  /** Show lanes that were requested and have not begun, in their order.
-   *  @param {Pick<Method, 'name' | 'title' | 'lossless'>[]} methods @param {number} most tokens of an answer */
+  /** Show a race of which all is known. @param {AnyRecord[]} records @param {Meta} [meta] */
+  show(records, meta) {
+    this.clear(meta);
+    for (const record of records) this.take(record);
+  }
+
+  /** Show lanes that have not begun. @param {Pick<Method, 'name' | 'title' | 'lossless'>[]} methods
+   *  @param {number} most tokens of an answer */
   expect(methods, most) {
     for (const { name: method, title, lossless } of methods) {
-      const begin = { ...UNKNOWN, lane: method, method, title, lossless, max_new_tokens: most };
+      const known = { lane: method, method, title, lossless, max_new_tokens: most };
+      const begin = /** @type {any} */ ({ ...known, models: {}, spans: [], seen: [], charts: [] });
       this.open(begin).pending = true;
     }
   }
@@ -156,8 +137,7 @@ export class Race extends Emitter {
     return this.lanes.get(this.focus ?? '') ?? null;
   }
 
-  /** The plain autoregressive lane, against which the others are measured; null if the race has
-   *  none. */
+  /** The plain lane, against which the others are measured; null if the race has none. */
   get baseline() {
     return this.list.find((lane) => lane.plain) ?? null;
   }
@@ -172,8 +152,8 @@ export class Race extends Emitter {
     return this.head === null ? lane.rounds.length : lane.roundsBy(this.head);
   }
 
-  /** The round of a lane that is on its way at the moment shown, in a replay slow enough to see it: how much of it is
-   *  drafted and how much is verified, 0 to 1; null where there is none. @param {Lane} lane */
+  /** The round of a lane that is on its way in a replay slow enough to see it, and how much of it is drafted and
+   *  verified, 0 to 1. @param {Lane} lane */
   making(lane) {
     const k = this.shown(lane);
     const round = lane.rounds[k];
@@ -197,10 +177,8 @@ export class Race extends Emitter {
   /** Decode speed of a lane over the baseline's, both as shown now; null without a baseline.
    *  @param {Lane} lane */
   speedup(lane) {
-    const base = this.baseline;
-    if (!base) return null;
     const a = this.now(lane).tokens_per_s;
-    const b = this.now(base).tokens_per_s;
+    const b = this.baseline && this.now(this.baseline).tokens_per_s;
     return a && b ? a / b : null;
   }
 
@@ -218,8 +196,7 @@ export class Race extends Emitter {
     return this.meta.source === 'live' && this.ended && this.head !== null;
   }
 
-  /** The lane whose text a follow-up question continues: the autoregressive one if it is complete,
-   *  else the lossless one that wrote most, which agrees with the others as far as they go, or the
+  /** The lane whose text a follow-up continues: AR's if it is complete, else the lossless one that wrote most, or the
    *  only one; null if none wrote anything. */
   get followed() {
     const base = this.baseline;
@@ -227,14 +204,10 @@ export class Race extends Emitter {
     const written = this.list.filter(
       (lane) => (lane.begin.lossless || this.list.length === 1) && lane.text.trim(),
     );
-    /** @type {Lane | null} */
-    let longest = null;
-    for (const lane of written)
-      if (!longest || lane.tokens.length > longest.tokens.length) longest = lane;
-    return longest;
+    return written.sort((a, b) => b.tokens.length - a.tokens.length)[0] ?? null;
   }
 
-  /** The longest clock of all lanes. */
+  /** The longest clock. */
   get length() {
     return Math.max(0, ...this.list.map((lane) => lane.at(Infinity).clock_s));
   }
@@ -254,8 +227,7 @@ export class Race extends Emitter {
     this.emit('focus');
   }
 
-  /** Select a token of a lane (its round comes with it) or a whole round; null lets the page follow the race.
-   *  @param {Selection | null} choice */
+  /** Select a part of the race; null lets the page follow it. @param {Selection | null} choice */
   select(choice) {
     this.chosen ||= Boolean(choice?.picked);
     const moved = choice !== null && choice.lane !== this.focus;
@@ -265,21 +237,18 @@ export class Race extends Emitter {
     this.emit('select');
   }
 
-  /** The visitor picks a token of a lane, a round, or a node of it.
-   *  @param {Lane} lane @param {Pick<Selection, 'token' | 'round' | 'node'>} part */
+  /** Select what the visitor picked. @param {Lane} lane @param {Pick<Selection, 'token' | 'round' | 'node'>} part */
   pick(lane, part) {
     this.select({ lane: lane.name, ...part, picked: true });
   }
 
   /** The round that the tree shows: the selected one, else the one on its way or the newest shown of the focused lane. */
   get currentRound() {
-    const lane = this.focused;
+    const { focused: lane, selected } = this;
     if (!lane || !lane.rounds.length) return null;
-    const s = this.selected;
-    if (s && s.lane === lane.name) {
-      const index = s.token !== undefined ? lane.tokens[s.token]?.round : s.round;
-      if (index !== undefined && lane.rounds[index]) return lane.rounds[index];
-    }
-    return this.making(lane)?.round ?? lane.rounds[Math.max(0, this.shown(lane) - 1)];
+    const { token, round } = selected?.lane === lane.name ? selected : {};
+    const index = token === undefined ? round : lane.tokens[token]?.round;
+    const now = this.making(lane)?.round ?? lane.rounds[Math.max(0, this.shown(lane) - 1)];
+    return lane.rounds[index ?? -1] ?? now;
   }
 }

@@ -1,6 +1,5 @@
-/* Shows a finished race again, from its record: moves the race's head along the lanes' own clocks,
-   stretched so that an eye can follow it, or at its true speed; the views do the rest. Event:
-   'change'. */
+/* Replays a race: moves its head along the lanes' own clocks, stretched so that an eye can follow, or at true speed.
+   Event: 'change'. */
 
 import { Emitter } from './emitter.js';
 

@@ -24,9 +24,8 @@ export function blank(catalog) {
   };
 }
 
-/** Those of the methods that judge by the target's likeliest token: they are not defined for sampling.
- *  @param {Catalog} catalog @param {Pick<Request, 'methods' | 'settings'>} request
- *  @param {unknown} temperature @returns {Method[]} */
+/** The methods that are not defined for sampling. @param {Catalog} catalog
+ *  @param {Pick<Request, 'methods' | 'settings'>} request @param {unknown} temperature @returns {Method[]} */
 export function unsampled(catalog, { methods, settings }, temperature) {
   if (!(Number(temperature) > 0)) return [];
   return catalog.methods.filter(
@@ -34,7 +33,7 @@ export function unsampled(catalog, { methods, settings }, temperature) {
   );
 }
 
-/** What is chosen besides pair, question and methods: sampling, and how this pair is loaded.
+/** What is chosen of sampling, and of how the pair is loaded.
  *  @param {Pick<Request, 'pair' | 'sampling' | 'loading'>} request @returns {Values} */
 export const chosen = (request) => ({ ...request.sampling, ...request.loading[request.pair] });
 
@@ -53,7 +52,7 @@ export const parts = ({ methods, settings, ...request }) => [
 /** The files of a question as a text that is equal if they are the same. @param {Media[]} media */
 export const paths = (media) => media.map((m) => m.path).join();
 
-/** The kinds of weights that can be chosen for a pair on this machine: only a GPU has packed ones.
+/** The kinds of weights that can be chosen for a pair: only a GPU has packed ones.
  *  @param {{ [key: string]: unknown }} loading */
 export const weightKinds = (loading) => ['dtype', 'quantised'].filter((key) => key in loading);
 
@@ -63,8 +62,8 @@ export function changesBetween(before, now) {
   return fresh.map((part, i) => part !== old[i]);
 }
 
-/** What another request changes in one, and the names of a pair and of methods in it that are not known.
- *  @param {Catalog} catalog @param {Request} request @param {Partial<Request>} other */
+/** A request with what another one changes, and the names in it that are not known. @param {Catalog} catalog
+ *  @param {Request} request @param {Partial<Request>} other */
 export function takeOver(catalog, request, other) {
   const standard = blank(catalog);
   const taken = { ...request };
@@ -102,8 +101,7 @@ export function nextTurn(request, last, followUp) {
   return begun || (followUp && mayFollow(request, last)) ? 'on' : 'new';
 }
 
-/** What a question or its conversation has too much of, in a sentence; null if nothing.
- *  @param {Request} request @param {Catalog['limits']} limits */
+/** What is too much, in a sentence; null if nothing. @param {Request} request @param {Catalog['limits']} limits */
 export function tooMuch({ media, history, question, system }, limits) {
   const { turns, shown, question: most } = limits;
   if (question.length > most) return W.ask.long(question.length, most);

@@ -4,8 +4,7 @@ import * as kept from './keep.js';
 
 /** @import { Media, Parts, Request, Turn } from './types.js' */
 
-/** {asked, gone}: a request of an earlier visit whose files are on the server again, and the names of
- *  those that are lost.
+/** A request of an earlier visit whose files are on the server again, and the names of those that are lost.
  *  @param {Request} request @param {Parts} parts */
 export async function revive(request, { api, catalog }) {
   /** @type {string[]} */

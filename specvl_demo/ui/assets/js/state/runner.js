@@ -1,5 +1,4 @@
-/* One race on the server at a time: requests it, follows its stream, ends it. The caller decides
-   what happens to the records; the promise resolves when the server is done. */
+/* One race on the server at a time: requests it, follows its stream, ends it. */
 
 import { Stream } from './stream.js';
 import { W } from '../words/words.js';

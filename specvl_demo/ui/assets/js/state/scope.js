@@ -1,6 +1,5 @@
-/* What the chosen pair cannot judge: shown before it runs, and over its answer. A pair has a field
-   for what its model was trained on: 'anything', 'photographs' or drawn 'scenes', the latter with
-   the words that it was taught. */
+/* What the chosen pair cannot judge: its model `knows` 'anything', 'photographs' or drawn 'scenes', and the words
+   that it was taught. */
 
 import { pairOf } from './request.js';
 import { W } from '../words/words.js';
@@ -40,9 +39,8 @@ export function scope(catalog, request) {
   return named.length ? `${W.scope.words(named)} ${W.scope.after}` : '';
 }
 
-/** The pair that was made for just what this one cannot judge; undefined where none is here. Without
- *  a picture, drawn scenes give way to photographs, of which a visitor has some.
- *  @param {Catalog} catalog @param {Request} request */
+/** The pair that was made for what this one cannot judge; undefined where none is here. @param {Catalog} catalog
+ *  @param {Request} request */
 export function better(catalog, request) {
   const pair = pairOf(catalog, request.pair);
   if (!pair || pair.knows === 'anything') return undefined;

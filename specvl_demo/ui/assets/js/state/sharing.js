@@ -1,5 +1,5 @@
-/* The race as something to keep: a link to its settings, its trace, or one file that opens in any
-   browser, made by the server from the trace: a page with its charts, or a figure. */
+/* The race as something to keep: a link to its settings, its trace, or one file that the server makes of the trace: a
+   page with its charts, or a figure. */
 
 import * as link from './link.js';
 import * as trace from '../records/trace.js';
@@ -25,23 +25,17 @@ export class Sharing {
     else await this.make(as, written);
   }
 
-  /** Let the server make a file of a trace. @param {'page' | 'figure'} as @param {string} written */
+  /** @param {'page' | 'figure'} as @param {string} written */
   async make(as, written) {
-    const { api, stage } = this.parts;
+    const { api, race, stage } = this.parts;
     stage.tell(W.run.sharing);
     const sent = await api.upload(new File([written], TRACE)).catch(() => null);
-    const turns = this.parts.race.meta.asked?.history ?? [];
+    const turns = race.meta.asked?.history ?? [];
     const earlier = turns.map(({ question, answer }) => ({ question, answer }));
     const asked = { path: sent?.path, as, earlier };
-    const made = sent ? await api.server.export_race(asked).catch(() => null) : null;
-    const file = made?.url && (await fetch(new URL(made.url, document.baseURI)).catch(() => null));
-    if (!file?.ok) {
-      stage.tell(made?.problem ?? (await this.parts.runner.reason(W.run.notShared)), true);
-      return;
-    }
-    const [name, type] = MADE[as];
-    this.parts.download(name, await file.blob(), type);
-    stage.tell(W.run.shared(name));
+    const made = sent && (await api.server.export_race(asked).catch(() => null));
+    const problem = await deliver(this.parts, made, MADE[as], W.run.notShared);
+    stage.tell(problem || W.run.shared(MADE[as][0]), problem !== '');
   }
 
   /** The address of the trace on this server, if the race has one. */
@@ -63,22 +57,28 @@ export class Sharing {
 
   /** Put a link into the clipboard and the address bar: to a trace on this server, else to the form's request. */
   async link() {
-    const { media, history: turns } = this.parts.form.request;
-    const { from } = this.parts.race.meta;
-    const address = from ? link.toTrace(from) : link.write(this.parts.form.request);
+    const { form, race, stage } = this.parts;
+    const { media, history: turns } = form.request;
+    const { from } = race.meta;
+    const address = from ? link.toTrace(from) : link.write(form.request);
     history.replaceState(null, '', address);
-    const copied = await copy(address);
-    if (from) {
-      this.parts.stage.tell(copied ? W.run.linked : W.run.linkInBar);
-      return;
-    }
     const sentences = [
-      copied ? W.run.linked : W.run.linkInBar,
-      media.some((item) => !item.example) && W.run.linkWithout,
-      turns.length > 0 && W.run.linkAlone,
+      (await copy(address)) ? W.run.linked : W.run.linkInBar,
+      !from && media.some((item) => !item.example) && W.run.linkWithout,
+      !from && turns.length > 0 && W.run.linkAlone,
     ];
-    this.parts.stage.tell(sentences.filter(Boolean).join(' '));
+    stage.tell(sentences.filter(Boolean).join(' '));
   }
+}
+
+/** Offer the visitor a file that the server made. Returns what went wrong, '' if nothing did. made: its answer; failed: the
+ *  sentence where it gives none. @param {Parts} parts @param {any} made @param {string[]} file its name and type
+ *  @param {string} failed @returns {Promise<string>} */
+export async function deliver({ download, runner }, made, [name, type], failed) {
+  const file = made?.url && (await fetch(new URL(made.url, document.baseURI)).catch(() => null));
+  if (!file?.ok) return made?.problem ?? runner.reason(failed);
+  download(name, await file.blob(), type);
+  return '';
 }
 
 /** Whether a text could be put into the clipboard. @param {string} text */

@@ -65,8 +65,7 @@ export class Stage extends Emitter {
     this.emit('offers');
   }
 
-  /** Whether the race on the page is still the one that the form requests. It is greyed until one
-   *  fits again; an error stays visible meanwhile. */
+  /** Grey the race on the page while the form requests another one; an error stays visible meanwhile. */
   fit() {
     const { form } = this.parts;
     const { form: key, asked, question, scope } = this.parts.race.meta;
@@ -77,16 +76,13 @@ export class Stage extends Emitter {
     form.scopeShown = other || form.scope !== scope; // else it stands above the answers
     form.emit('scope');
     if (this.notice.wrong) return;
-    if (!this.outdated) this.tell('');
-    else if (asked && form.turns.length > asked.history.length) this.tell(W.chat.next);
-    else {
-      const changes = asked ? form.changedSince(asked) : [];
-      this.tell(W.run.outdated(question || W.chat.nothing, changes));
-    }
+    const changes = asked ? form.changedSince(asked) : [];
+    const followed = asked && form.turns.length > asked.history.length;
+    const differs = followed ? W.chat.next : W.run.outdated(question || W.chat.nothing, changes);
+    this.tell(this.outdated ? differs : '');
   }
 
-  /** Put records on the page; `play` shows how they were made. The form stays.
-   *  @param {AnyRecord[]} records @param {Meta} meta @param {boolean} play */
+  /** Put records on the page; `play` them. @param {AnyRecord[]} records @param {Meta} meta @param {boolean} play */
   show(records, meta, play) {
     const { drawing, form, race, replay } = this.parts;
     if (form.running) {
@@ -95,8 +91,7 @@ export class Stage extends Emitter {
     }
     this.coming = null;
     form.last = null;
-    race.clear(meta);
-    for (const record of records) race.take(record);
+    race.show(records, meta);
     this.offerNext();
     this.emit('open', 'race');
     form.say('');
@@ -111,8 +106,8 @@ export class Stage extends Emitter {
     if (drawing.share === undefined) drawing.measure(() => replay.playing).catch(() => null);
   }
 
-  /** Put records on the page, and their request, if it is known, into the form.
-   *  @param {AnyRecord[]} records @param {Meta} meta @param {boolean} play */
+  /** The same, with their request in the form. @param {AnyRecord[]} records @param {Meta} meta
+   *  @param {boolean} play */
   bringOut(records, meta, play) {
     const { form } = this.parts;
     const { asked } = meta;
@@ -123,12 +118,11 @@ export class Stage extends Emitter {
     this.show(records, asked ? { ...meta, form: form.key() } : meta, play);
   }
 
-  /** Show a kept race again, with the form as it was; files of an earlier visit are sent once more.
-   *  @param {AnyRecord[]} records @param {Meta} meta */
+  /** Show a kept race again, with the form as it was. @param {AnyRecord[]} records @param {Meta} meta */
   async again(records, meta) {
-    const { form } = this.parts;
-    const revived = !form.running && meta.asked && (await revive(meta.asked, this.parts));
-    this.bringOut(records, { ...meta, ...(revived || {}) }, true);
+    const { running } = this.parts.form;
+    const revived = !running && meta.asked && (await revive(meta.asked, this.parts));
+    this.bringOut(records, { ...meta, ...revived }, true);
   }
 
   /** The recorded race of an example, at once; Run then makes it live. @param {Example} example */
@@ -136,21 +130,20 @@ export class Stage extends Emitter {
     const { form, race } = this.parts;
     if (form.running) return;
     this.coming = example;
-    const { id, question, price, machine, recorded, compared } = example;
-    const asked = form.of(example);
-    const scope = example.fails ?? '';
+    const { id, question, price, machine, recorded, compared, fails: scope = '' } = example;
+    if (!example.trace) {
+      race.clear({ question });
+      this.emit('idle', example.title);
+      this.emit('open', 'race');
+      return;
+    }
     try {
-      if (!example.trace) {
-        race.clear({ question });
-        this.emit('idle', example.title);
-        this.emit('open', 'race');
-        return;
-      }
       const records = await trace.fetched(example.trace);
       if (this.coming !== example) return; // what a visitor types or picks meanwhile stays
-      const facts = { question, price, machine, recorded, compared };
-      const own = { form: form.key(asked), asked: form.of(example) };
-      this.show(records, { source: 'recorded', example: id, scope, ...facts, ...own }, true);
+      const asked = form.of(example);
+      const facts = { question, price, machine, recorded, compared, scope };
+      const own = { example: id, form: form.key(asked), asked };
+      this.show(records, { source: 'recorded', ...facts, ...own }, true);
     } catch (fault) {
       race.clear({ question });
       form.say(/** @type {Error} */ (fault).message, true);
@@ -161,13 +154,11 @@ export class Stage extends Emitter {
    *  complete. */
   get from() {
     const { followed, baseline } = this.parts.race;
-    return followed && ((baseline && followed !== baseline) || followed.end?.stop === 'cancelled')
-      ? followed.title
-      : null;
+    const cut = (baseline && followed !== baseline) || followed?.end?.stop === 'cancelled';
+    return followed && cut ? followed.title : null;
   }
 
-  /** A visitor's own race that ended without a fault can be followed by a question, once, while its
-   *  pictures are on the server; one that was disturbed can be measured without drawing it. */
+  /** A visitor's own race without a fault can be followed, once; one that was disturbed can be measured undrawn. */
   offerNext() {
     const { race, form } = this.parts;
     const { source, asked, gone } = race.meta;

@@ -1,5 +1,4 @@
-/* What continues from one visit to the next: the form and the race as they were left, and what a
-   link requests. Files of an earlier visit are sent again. */
+/* What continues from one visit to the next: the form and the race as they were left, and what a link requests. */
 
 import * as kept from './keep.js';
 import * as link from './link.js';
@@ -55,11 +54,6 @@ export class Visit {
     kept.keepForm({ request: form.request, example, run, fits: key === form.key(), left });
   }
 
-  /** What a visitor typed who was quicker than the page. */
-  get typed() {
-    return this.parts.form.request.question;
-  }
-
   /** The recorded race for a visitor without one: of the page's own pair, which then is loaded already. */
   get firstExample() {
     const { examples, pairs } = this.parts.catalog;
@@ -82,7 +76,7 @@ export class Visit {
     else if (asked) await this.follow(asked);
     else if (left?.request) await this.resume(left);
     else if (firstExample) {
-      if (!this.typed) form.fill(firstExample);
+      if (!form.request.question) form.fill(firstExample); // else it was typed before the page was ready
       await stage.example(firstExample);
     }
     // A visitor may choose a tab before the race is there, which opens its own.
@@ -101,11 +95,12 @@ export class Visit {
       await stage.example(example);
       return;
     }
-    const found = from ? await fetch(from).catch(() => null) : null;
+    const found = from && (await fetch(from).catch(() => null));
     const name = from.slice(from.lastIndexOf('/') + 1);
-    const problem = found?.ok
-      ? await archive.open(new File([await found.text()], name), from)
-      : W.trace.elsewhere;
+    const problem =
+      found && found.ok
+        ? await archive.open(new File([await found.text()], name), from)
+        : W.trace.elsewhere;
     if (problem) stage.tell(problem, true);
   }
 
@@ -117,20 +112,19 @@ export class Visit {
     /** @param {KeptRace} run */
     const same = ({ meta }) => meta.asked && !meta.branch && form.key(meta.asked) === form.key();
     const run = race.list.length ? undefined : archive.runs.find(same);
-    const now = { asked: structuredClone(form.request), form: form.key() };
-    if (run) stage.show(run.records, { ...run.meta, ...now }, false);
+    if (run) stage.show(run.records, { ...run.meta, ...form.asked }, false);
     else if (!race.list.length) stage.tell(W.run.fromLink);
     if (unknown.length) stage.tell(W.run.unknownLink(unknown), true);
   }
 
-  /** Continue where the last visit ended: its form, and its race; after one that was `left` while it ran, the last that
-   *  is kept. A conversation stands above a race of its own, or above none. @param {KeptForm} kept */
+  /** Continue where the last visit ended: its form and its race; after one that was `left` while it ran, the last
+   *  that is kept. @param {KeptForm} kept */
   async resume({ request, example, run: raced, fits, left }) {
     const { archive, catalog, form, race, stage } = this.parts;
     const { asked, gone } = await revive(request, this.parts);
-    const { typed } = this;
+    const question = form.request.question || asked.question;
     form.setTurns(asked.history);
-    form.restore(typed ? { ...asked, question: typed } : asked);
+    form.restore({ ...asked, question });
     const shown = catalog.examples.find((e) => e.id === example && e.trace) ?? this.firstExample;
     const turn = asked.history.at(-1);
     /** @param {KeptRace} run */
@@ -152,8 +146,7 @@ export class Visit {
     stage.fit();
   }
 
-  /** Show a kept race beside the form. fits: it answers what the form asks; gone: names of lost files;
-   *  left: another one ran when the page was left.
+  /** Show a kept race beside the form, which it may `fit`. gone: names of lost files; left: another one ran then.
    *  @param {KeptRace} run @param {boolean} fits @param {string} gone @param {boolean} left */
   async bringOut({ records, meta }, fits, gone, left) {
     const { form, stage } = this.parts;
@@ -164,8 +157,7 @@ export class Visit {
     if (!fits && !left) this.parts.race.meta.form = '';
   }
 
-  /** Take over the settings of a link; its pictures are taken from the examples. Returns the names
-   *  that are not known here. @param {Linked} asked */
+  /** Take over the settings of a link. Returns the names that are not known here. @param {Linked} asked */
   async restore(asked) {
     const { form, catalog } = this.parts;
     const example = catalog.examples.find((e) => e.id === asked.example);

@@ -1,5 +1,4 @@
-/* What lies over the page, such as a dialog, is closed by the browser's Back, as by Escape, before a
-   visitor leaves the page. */
+/* What lies over the page is closed by the browser's Back, as by Escape. */
 
 const layers = []; // what closes each layer over the page, the uppermost last
 
@@ -8,8 +7,7 @@ addEventListener('popstate', () => {
 });
 if (history.state?.over) history.replaceState(null, ''); // of a page that was loaded again
 
-/** Lets Back close what lies over the page, as Escape does, instead of leaving. Returns what to call
- *  when it has opened, and when it has closed. */
+/** Returns what to call when it has opened, and when it has closed. */
 export function backCloses(close) {
   return {
     opened() {
@@ -25,9 +23,20 @@ export function backCloses(close) {
   };
 }
 
-/** The same for a dialog: what to call when it opens. */
-export function backClosesDialog(dialog) {
+/** A dialog over the whole screen, where the browser lets a page fill it. Returns what opens it. */
+export function fillsScreen(dialog) {
   const { opened, closed } = backCloses(() => dialog.close());
-  dialog.addEventListener('close', closed);
-  return opened;
+  dialog.addEventListener('close', () => {
+    closed();
+    document.exitFullscreen?.().catch(() => null);
+  });
+  // Escape leaves the full screen first: it is meant for the dialog too.
+  document.addEventListener('fullscreenchange', () => {
+    if (!document.fullscreenElement) dialog.close();
+  });
+  return async () => {
+    await document.documentElement.requestFullscreen?.().catch(() => null);
+    dialog.showModal();
+    opened();
+  };
 }

@@ -1,5 +1,5 @@
-/* One Plotly chart: a card with a title, the page's own legend and a plot that redraws cheaply. A
-   spec (see charts.js) defines what it draws; its look and its updates are decided here. */
+/* One Plotly chart: a card with a title, the page's own legend and a plot that redraws cheaply. A spec
+   (see charts.js) says what it draws. */
 
 import { h, put } from './dom.js';
 import { term } from './explain.js';
@@ -11,47 +11,27 @@ let loading = null;
 /** Plotly, fetched from our own server, once. */
 export function plotly(url) {
   loading ??= new Promise((resolve, reject) => {
-    const script = h('script', {
-      src: url,
-      on: {
-        load: () => resolve(window.Plotly),
-        error: () => reject(new Error(`could not load ${url}`)),
-      },
-    });
-    document.head.append(script);
+    const load = () => resolve(window.Plotly);
+    const error = () => reject(new Error(`could not load ${url}`));
+    document.head.append(h('script', { src: url, on: { load, error } }));
   });
   return loading;
 }
 
 /** Colours of the page's theme, read once per theme. */
-export function palette(node) {
+function palette(node) {
   const style = getComputedStyle(node);
   const of = (name) => style.getPropertyValue(`--vl-${name}`).trim();
-  return {
-    ink: of('ink'),
-    muted: of('muted'),
-    line: of('line'),
-    draft: of('draft'),
-    relaxed: of('relaxed'),
-    target: of('target'),
-    rejected: of('rejected'),
-    shade: of('shade'),
-    lanes: [0, 1, 2, 3, 4, 5, 6].map((i) => of(`lane-${i}`)),
-    series: [0, 1, 2, 3, 4, 5].map((i) => of(`series-${i}`)),
-    phases: {
-      draft_s: of('phase-draft'),
-      verify_s: of('phase-verify'),
-      commit_s: of('phase-commit'),
-      other_s: of('phase-other'),
-    },
-  };
+  const some = (name, n) => Array.from({ length: n }, (_, i) => of(`${name}-${i}`));
+  const named = ['muted', 'line', 'draft', 'relaxed', 'shade'].map((name) => [name, of(name)]);
+  return { ...Object.fromEntries(named), lanes: some('lane', 7), series: some('series', 6) };
 }
 
 const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false, scrollZoom: false };
 
 export class Chart {
-  /** spec: {id, title, help, told: whether it is explained elsewhere, x, y, right, build(race, colours) -> {traces, legend, xmin, xmax, xend, ymax, ymin, say},
-   *  {note} or null}: names of the axes, and what is drawn, or why nothing is. */
+  /** spec: {id, title, help, told: whether it is explained elsewhere, x, y, right: names of the axes, build(race,
+   *  colours) -> {traces, legend, xmin, xmax, xend, ymax, ymin, say}, {note} or null}. */
   constructor(spec, race, painter, url) {
     this.spec = spec;
     this.race = race;
@@ -68,12 +48,8 @@ export class Chart {
       this.plot,
     );
     this.revision = 0;
-    this.layout = null;
     painter.register(this.node, () => this.draw());
-    this.resized = new ResizeObserver(() => {
-      this.stale = true;
-      painter.dirty(this.node);
-    });
+    this.resized = new ResizeObserver(() => painter.dirty(this.node));
     this.resized.observe(this.plot);
   }
 
@@ -83,7 +59,6 @@ export class Chart {
 
   /** Read the colours again after a change of theme. */
   repaint() {
-    this.layout = null;
     this.colours = null;
     this.update(true);
   }
@@ -108,20 +83,17 @@ export class Chart {
     put(this.note, built?.note || '');
     this.write(built ?? {});
     if (empty) return;
-    const layout = this.frame(built);
-    const size = { width: this.plot.clientWidth, height: this.plot.clientHeight };
-    if (!size.width) return;
-    this.stale = false;
-    this.layout = { ...layout, ...size, datarevision: (this.revision += 1) };
-    window.Plotly.react(this.plot, built.traces.map(literal), this.layout, CONFIG);
+    const { clientWidth: width, clientHeight: height } = this.plot;
+    if (!width) return;
+    const layout = { ...this.frame(built), width, height, datarevision: (this.revision += 1) };
+    window.Plotly.react(this.plot, built.traces.map(literal), layout, CONFIG);
     if (!this.started) {
       this.started = true;
       this.plot.on('plotly_click', (e) => this.spec.click?.(this.race, e.points[0]));
     }
   }
 
-  /** Axes: fixed ranges, up to `xend` if the end is known, else growing in steps, so that most
-   *  redraws leave the layout unchanged. */
+  /** Axes up to `xend` if the end is known, else growing in steps, so that most redraws leave them unchanged. */
   frame({ xmin = 0, xmax, xend = null, ymax, ymin = 0, right = null, shapes = [] }) {
     const c = this.colours;
     const axis = {
@@ -152,12 +124,7 @@ export class Chart {
         showgrid: false,
         title: name(this.spec.x),
       },
-      yaxis: {
-        ...axis,
-        range: [ymin, ymax],
-        nticks: 4,
-        title: name(this.spec.y),
-      },
+      yaxis: { ...axis, range: [ymin, ymax], nticks: 4, title: name(this.spec.y) },
       ...(right && {
         yaxis2: {
           ...axis,
@@ -176,16 +143,11 @@ export class Chart {
 
   write({ legend = [], say }) {
     const key = JSON.stringify(legend);
-    if (key !== this.legendKey) {
-      this.legendKey = key;
-      this.legend.replaceChildren(
-        ...legend.map(({ name, colour, dash, fill, help }) =>
-          h('li', { title: help }, colour && mark(colour, fill, dash), name),
-        ),
-      );
-    }
-    if (say && this.plot.getAttribute('aria-label') !== say)
-      this.plot.setAttribute('aria-label', say);
+    const line = ({ name, colour, dash, fill, help }) =>
+      h('li', { title: help }, colour && mark(colour, fill, dash), name);
+    if (key !== this.legendKey) this.legend.replaceChildren(...legend.map(line));
+    this.legendKey = key;
+    if (say) this.plot.setAttribute('aria-label', say);
   }
 }
 

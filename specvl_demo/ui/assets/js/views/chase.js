@@ -1,12 +1,11 @@
-/* The race over the whole screen, for a room: all lanes on one clock in large type, in the leader's
-   text the place that the plain lane has reached, the trees of the rounds beneath. Played by keys. */
+/* The race over the whole screen, for a room: all lanes on one clock, in the leader's text the place of the plain
+   lane. */
 
-import { backClosesDialog } from './back.js';
+import { fillsScreen } from './back.js';
 import { button, h, iconButton, put } from './dom.js';
 import { Strip } from './strip.js';
 import { laid } from '../records/text.js';
-import { fmt } from '../words/numbers.js';
-import { W } from '../words/words.js';
+import { W, fmt } from '../words/words.js';
 
 /** @import { Painter } from './paint.js' */
 /** @import { Replay } from '../state/replay.js' */
@@ -26,28 +25,23 @@ export class Chase {
     this.question = h('p');
     this.clock = h('output.vl-time');
     this.strip = new Strip(race, painter);
+    const tool = (text, does) => button(text, does, 'vl-secondary');
     const tools = [
-      button(W.chase.start, () => replay.scrub(0), 'vl-secondary'),
-      button(W.story.back, () => replay.turn(-1), 'vl-secondary'),
-      (this.toggle = button(W.story.play, () => replay.toggle(), 'vl-secondary')),
-      button(W.story.next, () => replay.turn(1), 'vl-secondary'),
+      tool(W.chase.start, () => replay.scrub(0)),
+      tool(W.story.back, () => replay.turn(-1)),
+      (this.toggle = tool(W.story.play, () => replay.toggle())),
+      tool(W.story.next, () => replay.turn(1)),
       this.clock,
       h('span.vl-help.vl-keys', W.chase.keys),
-      button(W.close, () => this.node.close(), 'vl-secondary'),
+      tool(W.close, () => this.node.close()),
     ];
     const more = { 'aria-label': W.chase.title, on: { keydown: (e) => this.key(e) } };
     const beneath = h('div', { style: { zoom: 1.6 } }, this.strip.node);
-    const parts = [h('div.vl-story-head', this.question), this.lanes];
-    this.node = h('dialog.vl-story', more, h('div.vl-story-stage', parts), beneath);
-    this.node.append(h('div.vl-story-tools', tools));
-    this.entered = backClosesDialog(this.node);
-    this.node.addEventListener('close', () => {
-      replay.finish();
-      document.exitFullscreen?.().catch(() => null);
-    });
-    document.addEventListener('fullscreenchange', () => {
-      if (!document.fullscreenElement) this.node.close();
-    });
+    const head = h('div.vl-story-head', this.question);
+    const parts = [h('div.vl-story-stage', head, this.lanes), beneath];
+    this.node = h('dialog.vl-story', more, parts, h('div.vl-story-tools', tools));
+    this.fill = fillsScreen(this.node);
+    this.node.addEventListener('close', () => replay.finish());
     this.draw = this.draw.bind(this);
     race.on('head', () => this.node.open && painter.soon(this.draw));
     replay.on('change', () => {
@@ -70,9 +64,7 @@ export class Chase {
     this.rows = race.list.map((lane) => this.row(lane));
     this.lanes.replaceChildren(...this.rows.map(({ head, text }) => h('div', head, text)));
     this.lanes.classList.toggle('many', race.list.length > FEW);
-    await document.documentElement.requestFullscreen?.().catch(() => null);
-    this.node.showModal();
-    this.entered();
+    await this.fill();
     replay.replay();
     this.toggle.focus();
   }
@@ -81,12 +73,9 @@ export class Chase {
     const parts = lane.pieces.map((piece) =>
       h('span', { class: `tk ${lane.kind(piece)}`, hidden: true, text: laid(piece.text) }),
     );
-    const size = this.race.list.length > FEW ? '2.2vw' : '3vw';
-    const text = h(
-      'p.vl-story-text',
-      { style: { 'font-size': `clamp(18px, ${size}, 44px)` } },
-      parts,
-    );
+    const width = this.race.list.length > FEW ? '2.2vw' : '3vw';
+    const size = { 'font-size': `clamp(18px, ${width}, 44px)` };
+    const text = h('p.vl-story-text', { style: size }, parts);
     const facts = h('span.vl-facts', { style: { 'font-size': 'inherit' } });
     const style = { '--lane': `var(--vl-lane-${lane.colour})` };
     const head = h('div.vl-story-head', { style }, h('i.vl-swatch'), h('b', lane.title), facts);
@@ -109,8 +98,7 @@ export class Chase {
     }
     const leader = this.rows.reduce((a, b) => (far(b) > far(a) ? b : a));
     const reached = baseline ? race.now(baseline).n_tokens : 0;
-    const before =
-      leader.lane === baseline ? null : leader.parts[leader.lane.tokens[reached]?.piece];
+    const before = leader.lane !== baseline && leader.parts[leader.lane.tokens[reached]?.piece];
     if (!before || before.hidden) this.ghost.remove();
     else if (before.previousSibling !== this.ghost) before.before(this.ghost);
     put(this.clock, fmt.seconds(race.head ?? race.length));
@@ -118,16 +106,12 @@ export class Chase {
 
   key(event) {
     const { replay } = this;
-    const does = {
-      ' ': () => replay.toggle(),
-      Home: () => replay.scrub(0),
-      ArrowLeft: () => replay.turn(-1),
-      PageUp: () => replay.turn(-1),
-      ArrowRight: () => replay.turn(1),
-      PageDown: () => replay.turn(1), // what a presenter's remote sends
-    }[event.key];
-    if (!does || (event.key === ' ' && event.target.closest('button'))) return;
+    // PageUp and PageDown: what a presenter's remote sends.
+    const by = { ArrowLeft: -1, PageUp: -1, ArrowRight: 1, PageDown: 1 }[event.key];
+    if (by) replay.turn(by);
+    else if (event.key === 'Home') replay.scrub(0);
+    else if (event.key === ' ' && !event.target.closest('button')) replay.toggle();
+    else return;
     event.preventDefault();
-    does();
   }
 }

@@ -1,34 +1,34 @@
 /* The tables of a bench, and what every method answered. */
 
-import { h, headRow, icon } from './dom.js';
+import { folded, h, headRow } from './dom.js';
 import { term } from './explain.js';
 import { COMPARE } from '../words/comparewords.js';
-import { fmt } from '../words/numbers.js';
+import { fmt } from '../words/words.js';
 
-/** A table with its heading. */
-export const table = ({ heading, columns, rows }) =>
+/** A table with its heading; rows of cells, of which the first names the row. */
+const framed = (heading, help, columns, rows) =>
   h(
     'section.vl-card.vl-c-table',
     { tabindex: '0', 'aria-label': heading },
-    h('h2', heading),
+    h('h2', { title: help }, heading),
     h(
       'table',
-      headRow(columns.map((text) => term(text, COMPARE.columns[text]))),
+      headRow(columns),
       h(
         'tbody',
-        rows.map(([first, ...cells]) =>
-          h(
-            'tr',
-            h('th', { scope: 'row', text: first }),
-            cells.map((text) => h('td', { text })),
-          ),
-        ),
+        rows.map(([name, ...cells]) => h('tr', h('th', { scope: 'row' }, name), cells)),
       ),
     ),
   );
 
-/** Speedups of methods by kind of question as a heat map, with intervals; a cell of a kind opens its race.
- *  @param {any[]} rows @param {(kind: string, name: string) => void} [open] */
+export function table({ heading, columns, rows }) {
+  const head = columns.map((text) => term(text, COMPARE.columns[text]));
+  const line = ([name, ...cells]) => [name, ...cells.map((text) => h('td', text))];
+  return framed(heading, null, head, rows.map(line));
+}
+
+/** Speedups of methods by kind of question; a cell opens its race. @param {any[]} rows
+ *  @param {(kind: string, name: string) => void} [open] */
 export function heatMap(rows, open) {
   const methods = rows.filter((row) => row.by_kind && row.name !== 'ar');
   const all = Object.keys(methods[0]?.by_kind ?? {});
@@ -43,18 +43,9 @@ export function heatMap(rows, open) {
     const shown = kind && open ? h('button.vl-plainbutton', button, fmt.times(x)) : fmt.times(x);
     return h('td', { style }, shown, ' ', range);
   };
-  const line = (row) =>
-    h(
-      'tr',
-      h('th', { scope: 'row', text: row.method }),
-      ['', ...kinds].map((k) => cell(row, k)),
-    );
-  return h(
-    'section.vl-card.vl-c-table',
-    { tabindex: '0', 'aria-label': COMPARE.kinds },
-    h('h2', { title: COMPARE.kindsHelp }, COMPARE.kinds),
-    h('table', headRow(['', COMPARE.all, ...kinds]), h('tbody', methods.map(line))),
-  );
+  const line = (row) => [row.method, ...['', ...kinds].map((kind) => cell(row, kind))];
+  const { all: every, kinds: heading, kindsHelp } = COMPARE;
+  return framed(heading, kindsHelp, ['', every, ...kinds], methods.map(line));
 }
 
 /** A picture or a clip of a question, small. */
@@ -64,27 +55,19 @@ const small = ({ url: src, name }, clips) => {
 };
 
 /** What every method answered, question by question. */
-export const answered = (all, clips) =>
-  h(
-    'section.vl-card.vl-c-answers',
-    h('h2', COMPARE.answers),
-    all.map(({ question, media, reference, answers, cut }) =>
-      h(
-        'details',
-        h(
-          'summary',
-          icon('chevron'),
-          media.map((file) => small(file, clips)),
-          question,
-        ),
-        reference && h('p.vl-help', COMPARE.reference(reference)),
-        h(
-          'dl',
-          Object.entries(answers).flatMap(([title, text]) => [
-            h('dt', title),
-            h('dd', text, cut[title] && h('small.vl-help', COMPARE.cut(cut[title]))),
-          ]),
-        ),
-      ),
-    ),
-  );
+export function answered(all, clips) {
+  const answer =
+    (cut) =>
+    ([title, text]) => [
+      h('dt', title),
+      h('dd', text, cut[title] && h('small.vl-help', COMPARE.cut(cut[title]))),
+    ];
+  const one = ({ question, media, reference, answers, cut }) =>
+    folded(
+      'details',
+      [...media.map((file) => small(file, clips)), question],
+      reference && h('p.vl-help', COMPARE.reference(reference)),
+      h('dl', Object.entries(answers).flatMap(answer(cut))),
+    );
+  return h('section.vl-card.vl-c-answers', h('h2', COMPARE.answers), all.map(one));
+}

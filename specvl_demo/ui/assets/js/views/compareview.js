@@ -3,7 +3,7 @@
 import { Chart } from './chart.js';
 import { depths } from './comparecharts.js';
 import { answered, heatMap, table } from './comparetables.js';
-import { button, filePicker, h, icon, put } from './dom.js';
+import { button, filePicker, folded, h, icon, options, put, tell } from './dom.js';
 import { Race } from '../state/race.js';
 import { COMPARE } from '../words/comparewords.js';
 import { W } from '../words/words.js';
@@ -16,14 +16,15 @@ const act = (id, kind, sign, text, click, more = {}) =>
 const row = (input, text, ...more) =>
   h('div.vl-c-line', h('label', { for: input.id, text }), input, more);
 const paragraphs = (texts) => texts.map((text) => h('p', { text }));
+const tick = ({ name: value, title, help }) =>
+  h('label.vl-method', { title: help }, h('input', { type: 'checkbox', value }), h('span', title));
 
 export class CompareView {
   /** url: of the drawing library. @param {Bench} bench @param {any} catalog @param {Painter} painter @param {string} url */
   constructor(bench, catalog, painter, url) {
     this.bench = bench;
     this.catalog = catalog;
-    const chart = (spec) => new Chart(spec(bench), new Race(), painter, url);
-    this.charts = [chart(depths)];
+    this.chart = new Chart(depths(bench), new Race(), painter, url);
     this.node = h('div.vl-compare', this.buildForm(), this.buildReport());
     bench.on('change', () => this.show());
     bench.on('files', (left) => this.showFiles(left));
@@ -32,7 +33,7 @@ export class CompareView {
     bench.on('progress', (part) => (this.progress.value = part));
     bench.on('report', () => this.draw());
     bench.on('restored', () => (this.onward.hidden = !bench.unfinished));
-    bench.on('say', ({ text, wrong }) => this.say(text, wrong));
+    bench.on('say', ({ text, wrong }) => tell(this.status, text, wrong));
     this.draw();
     bench.restore();
   }
@@ -40,42 +41,24 @@ export class CompareView {
   buildForm() {
     const { bench, catalog } = this;
     const title = W.ask.methods(catalog.limits.lanes);
-    this.methods = h(
-      'div.vl-methods',
-      { role: 'group', 'aria-label': title },
-      bench.offered.map((method) => this.tick(method)),
-    );
+    const group = { role: 'group', 'aria-label': title };
+    this.methods = h('div.vl-methods', group, bench.offered.map(tick));
     const papers = button(COMPARE.papers, () => bench.choosePapers());
     this.about = h('p.vl-help');
     this.cost = h('p.vl-help');
+    const asked = [h('h2', COMPARE.inputs), this.about, this.buildSource(), this.buildNumbers()];
     return h(
       'section.vl-card.vl-c-form',
       { on: { input: () => this.take() } },
       h('div', h('h2', title), this.methods, h('div', papers)),
-      h(
-        'div',
-        h('h2', COMPARE.inputs),
-        this.about,
-        this.buildSource(),
-        this.buildNumbers(),
-        this.cost,
-        this.buildActions(),
-      ),
+      h('div', asked.flat(), this.cost, this.buildActions()),
     );
-  }
-
-  tick({ name, title, help }) {
-    const box = h('input', { type: 'checkbox', value: name });
-    return h('label.vl-method', { title: help }, box, h('span', title));
   }
 
   /** What is asked, and the visitor's own files. */
   buildSource() {
     const { bench } = this;
-    const options = Object.entries(COMPARE.sources).map(([value, text]) =>
-      h('option', { value, text }),
-    );
-    this.source = h('select', { id: 'vl-c-source' }, options);
+    this.source = h('select', { id: 'vl-c-source' }, options(Object.entries(COMPARE.sources)));
     const files = (id, label, more) =>
       filePicker(label, (list) => bench.add(list), { id: `vl-c-${id}`, hidden: true, ...more });
     const accept = ['.json', ...bench.endings].join(',');
@@ -85,8 +68,7 @@ export class CompareView {
       h('button.vl-secondary', { on: { click: () => input.click() } }, icon(sign), text);
     this.listed = h('span.vl-help');
     this.clear = button(COMPARE.clear, () => bench.removeFiles(), 'vl-small', { hidden: true });
-    const hint = { type: 'text', id: 'vl-c-question' };
-    this.question = h('input', hint);
+    this.question = h('input', { type: 'text', id: 'vl-c-question' });
     const openers = [
       opener('image', COMPARE.files, picker),
       opener('open', COMPARE.folder, folder),
@@ -121,9 +103,8 @@ export class CompareView {
     const off = { disabled: true };
     this.go = act('vl-c-run', 'vl-primary', 'play', COMPARE.run, () => bench.run());
     this.halt = act('vl-c-stop', 'vl-secondary', 'stop', W.ask.stop, () => bench.stop(), off);
-    this.onward = act('vl-c-on', 'vl-secondary', 'play', COMPARE.goOn, () => bench.goOn(), {
-      hidden: true,
-    });
+    const hidden = { hidden: true };
+    this.onward = act('vl-c-on', 'vl-secondary', 'play', COMPARE.goOn, () => bench.goOn(), hidden);
     const bar = { max: 1, value: 0, hidden: true, 'aria-label': COMPARE.progress };
     this.progress = h('progress', bar);
     this.status = h('p.vl-help', { role: 'status' });
@@ -136,15 +117,14 @@ export class CompareView {
     this.first = h('div');
     this.map = h('div');
     this.tables = h('div');
-    const summary = h('summary', icon('chevron'), COMPARE.more);
-    this.more = h('details.vl-card.vl-c-more', summary, this.tables);
+    this.more = folded('details.vl-card.vl-c-more', COMPARE.more, this.tables);
     this.answers = h('div.vl-stack');
     this.notes = h('div.vl-help');
     const save = act('vl-c-save', 'vl-secondary', 'save', COMPARE.save, () => bench.save());
     this.export = h('div.vl-buttons', save);
-    const charts = this.charts.map(({ node }) => node);
+    const charts = h('div.vl-c-charts', this.chart.node);
     const below = [this.more, this.answers, this.notes, this.export];
-    return [this.origin, this.first, this.map, h('div.vl-c-charts', charts), ...below];
+    return [this.origin, this.first, this.map, charts, ...below];
   }
 
   open() {
@@ -155,7 +135,8 @@ export class CompareView {
   take() {
     const { bench } = this;
     for (const box of this.methods.querySelectorAll('input')) bench.toggle(box.value, box.checked);
-    for (const [name, input] of Object.entries(this.fields)) bench.fields[name] = input.value;
+    for (const [name, input] of Object.entries(this.fields))
+      bench.fields[name] = Number(input.value);
     bench.source = this.source.value;
     bench.question = this.question.value;
     bench.changed();
@@ -164,9 +145,8 @@ export class CompareView {
   /** Bring every control in line with what will be asked. */
   show() {
     const { bench } = this;
-    const { pair } = bench;
+    const { offered, pair } = bench;
     this.question.placeholder = pair.describe.image;
-    const { offered } = bench;
     [...this.methods.children].forEach((label, i) => {
       const box = label.querySelector('input');
       box.checked = bench.methods.includes(box.value);
@@ -174,7 +154,7 @@ export class CompareView {
       box.disabled = label.hidden || (bench.full && !box.checked);
     });
     for (const [name, input] of Object.entries(this.fields))
-      if (input.value !== bench.fields[name]) input.value = bench.fields[name];
+      if (Number(input.value) !== bench.fields[name]) input.value = bench.fields[name];
     this.source.value = bench.source;
     this.drop.hidden = bench.source !== 'files';
     const { answers, tokens, seconds, load } = bench.estimate();
@@ -208,11 +188,6 @@ export class CompareView {
     if (running) this.onward.hidden = true;
   }
 
-  say(text, wrong) {
-    put(this.status, text);
-    this.status.classList.toggle('wrong', wrong);
-  }
-
   draw() {
     const { report, left } = this.bench;
     const some = Boolean(report?.rows.length);
@@ -233,14 +208,12 @@ export class CompareView {
     const steps = notes.some((text) => text.includes('AR steps')) ? [COMPARE.step] : [];
     this.notes.replaceChildren(...paragraphs([...notes, ...steps]));
     this.export.hidden = !some || !this.bench.id;
-    for (const chart of this.charts) {
-      chart.node.hidden = !some || !chart.spec.wanted(report.rows);
-      if (!chart.node.hidden) chart.update(true);
-    }
+    this.chart.node.hidden = !some || !report.rows.some((r) => r.accepted_by_depth?.length);
+    this.chart.update(true);
   }
 
   repaint() {
-    this.charts.forEach((chart) => chart.repaint());
+    this.chart.repaint();
   }
 }
 

@@ -1,7 +1,7 @@
-/* What is told below the answers of a race that is over: which agree with the plain model's, where each
-   speed comes from, and how sure the model was. */
+/* What is told below the answers of a race that is over: which agree, where each speed comes from, how sure the model
+   was. */
 
-import { h, icon, put } from './dom.js';
+import { folded, h, put } from './dom.js';
 import { doubts } from '../records/verdict.js';
 import { W } from '../words/words.js';
 
@@ -16,8 +16,7 @@ export class Comparison {
     this.sure = h('p.vl-sure', { role: 'status' });
     this.slower = h('span');
     this.reasons = h('ul');
-    const summary = h('summary', icon('chevron'), this.slower);
-    this.slow = h('details.vl-slow', { hidden: true }, summary, this.reasons);
+    this.slow = folded('details.vl-slow', this.slower, { hidden: true }, this.reasons);
     race.on('reset', () => put(this.agreement, ''));
     race.on('end head compared', () => this.draw());
     race.on('reset end head', () => this.drawConfidence());
@@ -34,13 +33,13 @@ export class Comparison {
       .map((lane) => [lane.title, compared.lanes[lane.name].why])
       .filter(([, why]) => why)
       .map((pair) => pair.join(' '));
-    const folded = speeds.length > 1;
+    const many = speeds.length > 1;
     const repeats = new Set(rivals.map((lane) => compared.lanes[lane.name].repeats));
-    const lines = [...this.agreements(rivals), ...(folded ? [] : speeds), ...repeats];
+    const lines = [...this.agreements(rivals), ...(many ? [] : speeds), ...repeats];
     put(this.agreement, lines.filter(Boolean).join(' · '));
-    this.slow.hidden = !folded;
+    this.slow.hidden = !many;
     put(this.slower, W.run.reasons(speeds.length));
-    this.reasons.replaceChildren(...(folded ? speeds : []).map((text) => h('li', { text })));
+    this.reasons.replaceChildren(...(many ? speeds : []).map((text) => h('li', { text })));
   }
 
   /** How answers agree with the plain one, and why some speedups are not shown. */

@@ -1,6 +1,5 @@
-/* The conversation so far: earlier questions with their answers, which the next question includes,
-   with pictures; the last one is the race on the page. A visitor can continue from each of them:
-   editing one drops what came after it. */
+/* The conversation so far: earlier questions with their answers, which the next question includes; the last one is the
+   race on the page. Editing one drops what came after it. */
 
 import { button, h, iconButton } from './dom.js';
 import { W } from '../words/words.js';
@@ -14,40 +13,35 @@ export class Conversation {
     this.form = form;
     this.followUps = followUps;
     this.list = h('ol.vl-turns');
-    const clear = button(W.chat.clear, () => followUps.anew());
-    this.node = h(
-      'section.vl-conversation',
-      { hidden: true, 'aria-label': W.chat.title },
-      h('header', h('span.vl-label', W.chat.title), clear),
-      this.list,
-    );
+    const { clear, title } = W.chat;
+    const anew = button(clear, () => followUps.anew());
+    const head = h('header', h('span.vl-label', title), anew);
+    const props = { hidden: true, 'aria-label': title };
+    this.node = h('section.vl-conversation', props, head, this.list);
     form.on('turns', () => this.draw());
   }
 
   draw() {
-    const { form, followUps } = this;
-    const { turns } = form;
+    const { turns } = this.form;
     this.node.hidden = !turns.length;
-    this.list.replaceChildren(
-      ...turns.map((turn, i) =>
-        h(
-          'li',
-          turn.media.map((m) =>
-            m.kind === 'image' ? h('img', { src: m.url, alt: m.name }) : h('span.vl-badge', m.name),
-          ),
-          h(
-            'p',
-            h('b', turn.question || W.chat.nothing),
-            h('span', turn.answer),
-            turn.from && h('small.vl-help', W.chat.from(turn.from)),
-          ),
-          tool('edit', W.chat.edit(i + 1, i + 1 < turns.length), () => followUps.takeUp(i, false)),
-          tool('reset', W.chat.retry(i + 1, i + 1 < turns.length), () => followUps.takeUp(i, true)),
-          tool('copy', W.chat.copy(i + 1), () => navigator.clipboard?.writeText(turn.answer)),
-        ),
-      ),
-    );
+    this.list.replaceChildren(...turns.map((turn, i) => this.line(turn, i, i + 1 < turns.length)));
     this.list.scrollTop = this.list.scrollHeight;
+  }
+
+  /** later: whether something was asked after it. @param {import('../state/types.js').Turn} turn */
+  line({ answer, from, media, question }, i, later) {
+    const { followUps } = this;
+    const pictures = media.map(({ kind, name, url }) =>
+      kind === 'image' ? h('img', { src: url, alt: name }) : h('span.vl-badge', name),
+    );
+    const told = from && h('small.vl-help', W.chat.from(from));
+    const words = h('p', h('b', question || W.chat.nothing), h('span', answer), told);
+    const tools = [
+      tool('edit', W.chat.edit(i + 1, later), () => followUps.takeUp(i, false)),
+      tool('reset', W.chat.retry(i + 1, later), () => followUps.takeUp(i, true)),
+      tool('copy', W.chat.copy(i + 1), () => navigator.clipboard?.writeText(answer)),
+    ];
+    return h('li', ...pictures, words, tools);
   }
 }
 

@@ -2,8 +2,7 @@
 
 import { h, headRow } from './dom.js';
 import { PHASES } from '../records/fold.js';
-import { fmt } from '../words/numbers.js';
-import { W } from '../words/words.js';
+import { W, fmt } from '../words/words.js';
 
 const percent = (p) => `${(100 * Math.min(1, Math.max(0, p))).toFixed(1)}%`;
 
@@ -42,12 +41,12 @@ export function candidates({ columns, rows }, id, word) {
       h('th', { scope: 'row' }, word(row)),
       columns.map((column) => cell(row.prob.get(column))),
     );
-  return h(
-    'table.vl-candidates',
-    h('caption.vl-hidden', W.inspect.candidates),
-    headRow([W.inspect.candidate, ...columns.map((column) => W.views[column] ?? column)]),
-    h('tbody', rows.map(line)),
-  );
+  const head = headRow([
+    W.inspect.candidate,
+    ...columns.map((column) => W.views[column] ?? column),
+  ]);
+  const caption = h('caption.vl-hidden', W.inspect.candidates);
+  return h('table.vl-candidates', caption, head, h('tbody', rows.map(line)));
 }
 
 export function times(round) {

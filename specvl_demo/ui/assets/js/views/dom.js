@@ -1,12 +1,11 @@
-/* Elements, icons and numbers. The only module that makes DOM nodes. Text from models, files and
-   traces reaches the page only through text nodes and attributes, never as markup. */
+/* Elements and icons. Text from models, files and traces reaches the page only through text nodes and
+   attributes, never as markup. */
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-/** An element: its tag with its classes (`'p.vl-help'`), properties if it has any, children.
- *  props: `class`, `text`, `on` {event: fn}, `data` {name: value}, `style` {property: value};
- *  true/false switch boolean attributes, undefined and null omit one, everything else is set as an
- *  attribute. A button submits nothing unless its type says so. */
+/** An element: its tag with its classes (`'p.vl-help'`), properties if it has any, children. props: `class`, `text`,
+ *  `on` {event: fn}, `data` {name: value}, `style` {property: value}; else attributes, which false, undefined and
+ *  null omit. A button submits nothing unless its type says so. */
 export function h(tag, ...parts) {
   return fill((name) => document.createElement(name), tag, parts);
 }
@@ -38,6 +37,16 @@ function fill(create, tag, parts) {
     if (child !== null && child !== undefined && child !== false) node.append(child);
   return node;
 }
+
+/** What is folded away under a heading, in a `details`. */
+export function folded(tag, heading, ...parts) {
+  const node = h(tag, ...parts);
+  node.prepend(h('summary', icon('chevron'), heading));
+  return node;
+}
+
+/** The options of a menu. @param {string[][]} choices */
+export const options = (choices) => choices.map(([value, text]) => h('option', { value, text }));
 
 /** A button labelled with its action; more: further props. */
 export const button = (text, fn, kind = 'vl-small', more = {}) =>
@@ -77,6 +86,12 @@ export function put(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+/** Write what happens, or what is wrong. */
+export function tell(node, text, wrong = false) {
+  put(node, text);
+  node.classList.toggle('wrong', wrong);
+}
+
 const ICONS = {
   play: 'M5 3.5v9l7.5-4.5z',
   pause: 'M4.5 3.5h2.5v9H4.5zM9 3.5h2.5v9H9z',
@@ -102,13 +117,7 @@ const ICONS = {
 /** A small line drawing, hidden from screen readers: the button around it has the label. */
 export function icon(name, size = 16) {
   const solid = ['play', 'pause', 'stop', 'back', 'next'].includes(name);
-  return svg(
-    'svg',
-    { viewBox: '0 0 16 16', width: size, height: size, 'aria-hidden': 'true', class: 'vl-icon' },
-    svg('path', {
-      d: ICONS[name],
-      fill: solid ? 'currentColor' : 'none',
-      stroke: solid ? 'none' : 'currentColor',
-    }),
-  );
+  const [inside, stroke] = solid ? ['currentColor', 'none'] : ['none', 'currentColor'];
+  const props = { viewBox: '0 0 16 16', width: size, height: size, 'aria-hidden': 'true' };
+  return svg('svg.vl-icon', props, svg('path', { d: ICONS[name], fill: inside, stroke }));
 }

@@ -1,5 +1,4 @@
-/* Terms with their explanation, which opens by click, touch and keyboard: one small card for the whole page, closed by
-   Escape or a press elsewhere. */
+/* Terms with their explanation: one small card for the whole page. */
 
 import { h, button } from './dom.js';
 import { W } from '../words/words.js';
@@ -7,16 +6,16 @@ import { W } from '../words/words.js';
 let card = null;
 
 /** The card, in the page's own frame so that it takes its colours. */
-function place(button, title, text) {
+function place(owner, title, text) {
   card ??= h('div.vl-explain', { popover: 'auto', role: 'note', id: 'vl-explain' });
-  if (!card.isConnected) button.closest('.vl').append(card);
-  const same = card.matches(':popover-open') && card.owner === button;
+  if (!card.isConnected) owner.closest('.vl').append(card);
+  const same = card.matches(':popover-open') && card.owner === owner;
   card.hidePopover();
   if (same) return;
-  card.owner = button;
+  card.owner = owner;
   card.replaceChildren(h('b', title), h('p', { text }));
   card.showPopover();
-  const { left, top, bottom } = button.getBoundingClientRect();
+  const { left, top, bottom } = owner.getBoundingClientRect();
   const { width, height } = card.getBoundingClientRect();
   const x = Math.max(8, Math.min(left, innerWidth - width - 8));
   const y = bottom + 6 + height < innerHeight ? bottom + 6 : Math.max(8, top - height - 6);
@@ -30,9 +29,4 @@ export function term(title, text, classes = '') {
   const told = { 'aria-haspopup': 'true', 'aria-description': W.explain(title) };
   const node = button(title, () => place(node, title, text), `vl-term ${classes}`, told);
   return node;
-}
-
-/** A heading, or another element, around a term. */
-export function explained(tag, title, text) {
-  return h(tag, term(title, text));
 }

@@ -1,12 +1,11 @@
-/* Draws the form: pictures or a clip, the question, pair, methods and their parameters, sampling.
-   What it asks is the state's (state/form.js); every control reads and writes that. */
+/* Draws the form (state/form.js): pictures or a clip, the question, pair, methods and their parameters, sampling. */
 
-import { button, h, put, icon } from './dom.js';
+import { button, folded, h, icon, options, put, tell } from './dom.js';
 import { LoadingPanel } from './loading.js';
 import { MediaWell } from './media.js';
 import { MethodList } from './methodlist.js';
 import { MethodPanel } from './methodpanel.js';
-import { Fields, Panel, field, tell } from './settings.js';
+import { Fields, Panel, field, tally } from './settings.js';
 import { Tiles } from './tiles.js';
 import { exampleLike } from '../state/examples.js';
 import { chosen } from '../state/request.js';
@@ -44,19 +43,14 @@ export class FormView {
       e.preventDefault();
       this.form.run();
     };
-    const { examples } = this.catalog;
-    this.tiles = new Tiles(this.catalog, (example) => this.form.choose(example));
+    const { node } = new Tiles(this.catalog, (example) => this.form.choose(example));
+    const tiles = h('div.vl-field', h('span.vl-label', W.ask.examples), node);
     return h(
       'form.vl-ask',
       { 'aria-label': W.ask.title, on: { submit, input: () => this.form.settle() } },
       this.buildQuestion(),
       this.buildFoot(),
-      h(
-        'div.vl-ask-start',
-        examples.length > 0 &&
-          h('div.vl-field', h('span.vl-label', W.ask.examples), this.tiles.node),
-        this.races,
-      ),
+      h('div.vl-ask-start', this.catalog.examples.length > 0 && tiles, this.races),
       h('div.vl-ask-rest', this.buildPair(), this.buildParameters()),
     );
   }
@@ -69,10 +63,8 @@ export class FormView {
       e.preventDefault();
       form.run();
     };
-    const input = () => this.write('question');
-    const more = { id: 'vl-question', rows: '2' };
     this.well = new MediaWell(form.files);
-    this.question = h('textarea', { ...more, on: { input, keydown } });
+    this.question = this.textarea('question', { keydown });
     this.questionLabel = h('label', { for: 'vl-question', text: W.ask.question });
     this.untyped = h('p.vl-help.vl-untyped', { role: 'status' });
     this.methods = new MethodList(catalog, {
@@ -80,19 +72,19 @@ export class FormView {
       refusal: (method) => form.refusal(method),
       race: () => form.racePapers(),
     });
-    const keys = h('span.vl-help.vl-keys', W.ask.keys);
-    return h(
-      'div.vl-ask-rest',
-      this.well.node,
-      h(
-        'div.vl-field',
-        h('div.vl-line', this.questionLabel, keys),
-        this.question,
-        this.untyped,
-        this.buildTurn(),
-      ),
-      this.methods.node,
-    );
+    const line = h('div.vl-line', this.questionLabel, h('span.vl-help.vl-keys', W.ask.keys));
+    const asked = h('div.vl-field', line, this.question, this.untyped, this.buildTurn());
+    return h('div.vl-ask-rest', this.well.node, asked, this.methods.node);
+  }
+
+  /** A field whose text the request has. @param {'question' | 'system'} key */
+  textarea(key, on = {}) {
+    const input = () => {
+      this.form.request[key] = node.value;
+      this.form.changed();
+    };
+    const node = h('textarea', { id: `vl-${key}`, rows: '2', on: { input, ...on } });
+    return node;
   }
 
   /** What the question means for the conversation. */
@@ -115,22 +107,17 @@ export class FormView {
     const { pairs } = this.catalog;
     const here = pairs.filter((p) => p.available);
     const larger = pairs.filter((p) => !p.available);
-    this.pair = h(
-      'select',
-      { id: 'vl-pair', on: { change: () => this.form.changePair(this.pair.value) } },
-      here.map((p) => h('option', { value: p.id, text: p.title })),
-    );
+    const change = () => this.form.changePair(this.pair.value);
+    const titles = here.map(({ id, title }) => [id, title]);
+    this.pair = h('select', { id: 'vl-pair', on: { change } }, options(titles));
     this.pairNote = h('p.vl-help');
     this.scopeNote = h('p.vl-scope', { role: 'status' });
     const turn = () => this.form.changePair(this.form.fittingPair.id);
     this.switch = button('', turn, 'vl-small vl-switch', { hidden: true });
     const reasons = larger.flatMap(({ title, reason }) => [h('dt', title), h('dd', reason)]);
-    const elsewhere = h(
-      'details.vl-others',
-      h('summary', icon('chevron'), h('span', W.ask.elsewhere(larger.length))),
-      h('p.vl-help', W.ask.elsewhereHelp),
-      h('dl.vl-elsewhere', reasons),
-    );
+    const help = h('p.vl-help', W.ask.elsewhereHelp);
+    const list = h('dl.vl-elsewhere', reasons);
+    const elsewhere = folded('details.vl-others', W.ask.elsewhere(larger.length), help, list);
     return h(
       'div.vl-field',
       h('label', { for: 'vl-pair', text: W.ask.pair }),
@@ -147,17 +134,12 @@ export class FormView {
     this.settings = h('div.vl-settings');
     this.sampling = new Panel(W.ask.sampling, () => this.form.resetSampling());
     this.loading = new LoadingPanel(this.catalog, this.form);
-    const input = () => this.write('system');
-    this.system = h('textarea', { id: 'vl-system', rows: '2', on: { input } });
+    this.system = this.textarea('system');
     this.changes = h('span.vl-changed');
     this.showSampling();
-    return h(
-      'details.vl-parameters',
-      h('summary', icon('chevron'), h('span', W.ask.parameters), this.changes),
-      this.settings,
-      this.sampling.node,
-      this.loading.node,
-    );
+    const heading = [h('span', W.ask.parameters), this.changes];
+    const panels = [this.settings, this.sampling.node, this.loading.node];
+    return folded('details.vl-parameters', heading, ...panels);
   }
 
   /** Run, Stop, and what is happening. */
@@ -168,22 +150,13 @@ export class FormView {
     const halt = { id: 'vl-stop', disabled: true, on: { click: stop } };
     this.halt = h('button.vl-secondary', halt, icon('stop'), W.ask.stop);
     const unfold = () => this.unfold();
-    this.more = h(
-      'button.vl-secondary.vl-more',
-      { 'aria-expanded': 'false', 'aria-label': W.ask.more, on: { click: unfold } },
-      icon('edit'),
-      h('span', W.ask.moreShort),
-    );
+    const more = { 'aria-expanded': 'false', 'aria-label': W.ask.more, on: { click: unfold } };
+    const short = h('span', W.ask.moreShort);
+    this.more = h('button.vl-secondary.vl-more', more, icon('edit'), short);
     this.waiting = h('progress.vl-waiting', { hidden: true, 'aria-label': W.ask.waiting });
     this.status = h('p.vl-status', { id: 'vl-status' }); // the stage says the same aloud
     const buttons = h('div.vl-buttons', this.more, this.go, this.halt);
     return h('div.vl-ask-foot', this.waiting, this.status, buttons);
-  }
-
-  /** Take over what was typed. @param {'question' | 'system'} key */
-  write(key) {
-    this.form.request[key] = this[key].value;
-    this.form.changed();
   }
 
   /** On a small screen the form is folded away under its own button. */
@@ -217,24 +190,20 @@ export class FormView {
   }
 
   showSampling() {
-    const tally = () => this.sampling.tally(fields.changed + further.changed);
+    const count = () => this.sampling.tally(fields.changed + further.changed);
     const change = () => {
-      tally();
+      count();
       this.mark(); // some cannot sample
       this.form.changed();
     };
     const values = this.form.request.sampling;
     const fields = new Fields(this.catalog.sampling, values, change);
     const further = new Fields(this.catalog.further, values, change);
-    const folded = h(
-      'details.vl-further',
-      { open: further.changed > 0 },
-      h('summary', icon('chevron'), h('span', W.ask.further)),
-      further.node,
-    );
+    const open = { open: further.changed > 0 };
+    const more = folded('details.vl-further', W.ask.further, open, further.node);
     const system = field('vl-system', W.ask.system, this.system, W.ask.systemHelp);
-    this.sampling.fill(fields.node, folded, system);
-    tally();
+    this.sampling.fill(fields.node, more, system);
+    count();
   }
 
   /** One panel of parameters for every chosen method; panels that stay keep their state. */
@@ -261,12 +230,11 @@ export class FormView {
 
   /** How many values were changed, those of examples apart. */
   tally() {
-    const panels = [...this.settings.children].map((node) => node.panel);
-    const own = panels.filter((panel) => !panel.on.like());
-    const examples = panels.map((panel) => panel.on.like()).filter(Boolean);
+    const panels = [...this.settings.children].map(({ panel }) => [panel, panel.on.like()]);
+    const examples = panels.flatMap(([, example]) => example ?? []);
     const others = Object.keys(chosen(this.form.request)).length;
-    const changed = own.reduce((sum, panel) => sum + panel.changed, others);
-    tell(this.changes, changed, examples);
+    const changed = panels.reduce((n, [own, like]) => n + (like ? 0 : own.changed), others);
+    tally(this.changes, changed, examples);
   }
 
   changed() {
@@ -317,8 +285,7 @@ export class FormView {
 
   say(text, wrong) {
     const { running } = this.form;
-    put(this.status, text);
-    this.status.classList.toggle('wrong', wrong);
+    tell(this.status, text, wrong);
     this.waiting.hidden = !(running && text && !wrong); // until the first words come
     this.node.setAttribute('aria-busy', String(running));
   }

@@ -1,36 +1,23 @@
-/* The sentence above the race, in plain words and with this race's numbers: what is awaited, how
-   the lanes compare, how it ended. Words in a token's colour are marked like tokens. */
+/* The sentence above the race, in plain words and with this race's numbers: how the lanes compare, how it ended. Words
+   in a token's colour are marked like tokens. */
 
 import { h } from './dom.js';
 import { ENDS, marked } from '../records/text.js';
 import { best, drafterInWords } from '../records/highlights.js';
 import { differences, doubt, doubts, hedged } from '../records/verdict.js';
-import { fmt } from '../words/numbers.js';
-import { W } from '../words/words.js';
+import { W, fmt } from '../words/words.js';
 
 const FEW = 2; // lanes beside the plain one, up to which their words are quoted
 
-/** Nodes of the sentence. waiting: what the machine is doing before the first words, or ''. */
-export function headline(race, waiting) {
-  if (waiting) return [waiting];
+/** Nodes of the sentence. */
+export function headline(race) {
   const base = race.baseline;
   const all = race.rivals;
   const winner = best(race);
   const lane = winner ?? all.find((one) => one === race.focused) ?? all[0];
   if (!lane || !base)
     return race.list.length ? [W.headline.alone(race.list.map((one) => one.title))] : [];
-  if (!race.finished) {
-    const speed = (one) => race.now(one).tokens_per_s || 0;
-    const leader = all.reduce((a, b) => (speed(b) > speed(a) ? b : a));
-    const far = (one) => [race.now(one).n_tokens, race.over(one), one.tokens.length];
-    const told = [leader.title, far(leader), far(base), all.length];
-    const { head, slower } = race;
-    const took = Math.max(...race.list.map((one) => one.at(Infinity).decode_s));
-    if (race.back) return [W.player.back(slower), W.headline.back(...told)];
-    const stretched = slower > 1 && W.player.slower(slower);
-    const played = head !== null && W.player.took(fmt.seconds(took), stretched);
-    return [played, W.headline.going(...told)].filter(Boolean);
-  }
+  if (!race.finished) return going(race);
   const t = race.now(lane);
   const doubted = doubt(race, lane);
   if (doubted?.kind === 'cut') return [W.headline.cut];
@@ -41,33 +28,50 @@ export function headline(race, waiting) {
   const differs = differences(race, lane);
   const quoted = differs && rivals.length < FEW;
   const x = race.speedup(lane);
-  const time = !doubted
-    ? W.headline.took(x, race.meta.compared.lanes[lane.name].speedup_total)
-    : hedged(doubted)
-      ? W.headline.roughly(doubted)
-      : W.headline.unknown(t.tau, doubted);
+  const total = race.meta.compared.lanes[lane.name].speedup_total;
   const kept = lane.tokens.flatMap(({ origin }, i) => (origin === 'draft' ? [lane.said(i)] : []));
+  const by = drafterInWords(lane);
   const green = kept.some((text) => marked(text) !== ENDS);
+  const guessed = green
+    ? [h('span.tk.draft', W.headline.green), of, W.headline.guessed(by)]
+    : [W.headline[kept.length ? 'ended' : 'none'](by, of)];
+  const relaxed = h('span.tk.relaxed', W.headline.relaxed(t.n_relaxed, t.n_tokens));
   return [
-    ...(green
-      ? [h('span.tk.draft', W.headline.green), of, W.headline.guessed(drafterInWords(lane))]
-      : [W.headline[kept.length ? 'ended' : 'none'](drafterInWords(lane), of)]),
-    t.n_relaxed && '; ',
-    t.n_relaxed && h('span.tk.relaxed', W.headline.relaxed(t.n_relaxed, t.n_tokens)),
-    t.n_relaxed && W.headline.through(t.n_relaxed),
+    ...guessed,
+    ...(t.n_relaxed ? ['; ', relaxed, W.headline.through(t.n_relaxed)] : []),
     W.headline.answer(!differs, lane.given.text),
-    doubted ? time : h('b', time),
+    doubted ? doubtful(t, doubted) : h('b', W.headline.took(x, total)),
     rivals.length && !doubted && W.headline.fastest(rivals.length + 1),
-    differs && race.meta.price
-      ? W.headline.known(race.meta.price)
-      : quoted
-        ? W.headline.price(
-            rivals.length ? lane.title : 'it',
-            differs.changes.map((pair) => pair.map((text) => start(text))),
-          )
-        : '.',
+    price(race, rivals.length ? lane.title : 'it', differs, quoted),
     ...answers(race, differs && !quoted ? [lane, ...rivals] : rivals, differs),
   ].filter(Boolean);
+}
+
+const doubtful = ({ tau }, doubted) =>
+  hedged(doubted) ? W.headline.roughly(doubted) : W.headline.unknown(tau, doubted);
+
+/** How the words differ from the plain model's, where they do: as it is known of an example, or quoted. */
+function price(race, who, differs, quoted) {
+  if (differs && race.meta.price) return W.headline.known(race.meta.price);
+  if (!quoted) return '.';
+  return W.headline.price(
+    who,
+    differs.changes.map((pair) => pair.map(start)),
+  );
+}
+
+/** The sentence while lanes run, or are played back. */
+function going(race) {
+  const { baseline: base, head, list, rivals, slower } = race;
+  const speed = (lane) => race.now(lane).tokens_per_s || 0;
+  const leader = rivals.reduce((a, b) => (speed(b) > speed(a) ? b : a));
+  const far = (lane) => [race.now(lane).n_tokens, race.over(lane), lane.tokens.length];
+  const told = [leader.title, far(leader), far(base), rivals.length];
+  if (race.back) return [W.player.back(slower), W.headline.back(...told)];
+  const took = Math.max(...list.map((lane) => lane.at(Infinity).decode_s));
+  const stretched = slower > 1 && W.player.slower(slower);
+  const played = head !== null && W.player.took(fmt.seconds(took), stretched);
+  return [played, W.headline.going(...told)].filter(Boolean);
 }
 
 /** Which lanes give the plain model's answer, and which do not. differs: whether the answer told of before does not. */

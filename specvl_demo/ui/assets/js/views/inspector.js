@@ -1,6 +1,5 @@
-/* Where one token comes from: its round and depth, why it is there, which tokens the target and
-   every view of the drafter found likely, and the heat of the picture's patches. Given a race and
-   its selection; draws nothing else. */
+/* Draws where one token comes from: its round and depth, why it is there, what else was likely (records/inspected.js), and
+   the heat of the picture's patches. */
 
 import { backCloses } from './back.js';
 import { bars, candidates, notes, times } from './details.js';
@@ -18,8 +17,7 @@ import {
 import { tokenChip } from './lane.js';
 import { sight } from './patches.js';
 import { ENDS, marked, shown, wordOf } from '../records/text.js';
-import { fmt } from '../words/numbers.js';
-import { W } from '../words/words.js';
+import { W, fmt } from '../words/words.js';
 
 const hint = () => h('p.vl-hint', W.inspect.hint);
 
@@ -90,9 +88,8 @@ export class Inspector {
     if (going && going === this.going && open === this.open) return;
     this.going = going;
     this.open = open;
-    const parts = going
-      ? [...(open ? this.opening(going) : this.round(lane, going)), hint()]
-      : this.selection(lane, selected);
+    const round = going && (open ? this.opening(going) : this.round(lane, going));
+    const parts = round ? [...round, hint()] : this.selection(lane, selected);
     if (parts) this.body.replaceChildren(...parts.filter(Boolean));
   }
 
@@ -214,8 +211,7 @@ export class Inspector {
     return candidates(found, id, (row) => this.candidate(lane, row, place));
   }
 
-  /** A candidate's text. If the question can be asked again, the candidate can replace the token that was written, once
-   *  a visitor looks at it. */
+  /** A candidate's text, which can replace the token that was written if the question can be asked again. */
   candidate(lane, { id, text }, index) {
     const code = h('code', { title: shown(text) }, shown(text));
     const { ended, selected, meta } = this.race;

@@ -1,6 +1,5 @@
 /* One lane's answer: text coloured by origin, piece by piece, as far as the race is shown. A piece is a token, or the
-   tokens that make one character together. Colours come from the records' origins; a second cue (the line under the
-   text) says the same. */
+   tokens that make one character together. The line under the text says what its colour says. */
 
 import { h, put } from './dom.js';
 import { term } from './explain.js';
@@ -52,38 +51,28 @@ export class LaneView {
     this.text = h('span.vl-said');
     this.guess = h('span.vl-guess', { 'aria-hidden': 'true' });
     this.rest = h('span.vl-rest', { 'aria-hidden': 'true' });
-    // The newest words stay in view by layout alone: the box scrolls from its bottom.
-    this.box = h(
-      'div',
-      {
-        class: `vl-text${this.plain ? ' plain' : ''}`,
-        tabindex: '0',
-        role: 'log',
-        'aria-live': 'off',
-        'aria-label': W.lane.answer(this.lane.title),
-        on: {
-          click: (e) => this.pick(e.target.closest('[data-i]')),
-          keydown: (e) => this.key(e),
-          pointerover: (e) => this.hover(e.target.closest('[data-i]')),
-          pointerleave: () => this.hover(null),
-        },
-      },
-      (this.full = h('div.vl-full', { 'aria-hidden': 'true' })),
-      h('div.vl-words', this.given, this.text, this.guess, this.rest),
-    );
+    this.full = h('div.vl-full', { 'aria-hidden': 'true' });
+    this.promise = h('span.vl-promise');
     this.note = h('span.vl-lane-note');
     this.title = term(this.lane.title, this.plain ? W.lane.plainHelp : '');
-    this.node = h(
-      'section.vl-lane',
-      { data: { lane: this.lane.number } },
-      h(
-        'header',
-        h('span.vl-lane-name', h('i.vl-swatch'), this.title),
-        (this.promise = h('span.vl-promise')),
-        this.note,
-      ),
-      this.box,
+    const piece = ({ target }) => target.closest('[data-i]');
+    const on = {
+      click: (e) => this.pick(piece(e)),
+      keydown: (e) => this.key(e),
+      pointerover: (e) => this.hover(piece(e)),
+      pointerleave: () => this.hover(null),
+    };
+    const told = { 'aria-live': 'off', 'aria-label': W.lane.answer(this.lane.title) };
+    // The newest words stay in view by layout alone: the box scrolls from its bottom.
+    this.box = h(
+      this.plain ? 'div.vl-text.plain' : 'div.vl-text',
+      { tabindex: '0', role: 'log', ...told, on },
+      this.full,
+      h('div.vl-words', this.given, this.text, this.guess, this.rest),
     );
+    const name = h('span.vl-lane-name', h('i.vl-swatch'), this.title);
+    const head = h('header', name, this.promise, this.note);
+    this.node = h('section.vl-lane', { data: { lane: this.lane.number } }, head, this.box);
     this.begun();
   }
 
@@ -95,10 +84,9 @@ export class LaneView {
     this.mark();
   }
 
-  /** Show the lane as far as the race is shown; asked: the visitor chose something. */
+  /** asked: the visitor chose something. */
   update(asked = false) {
-    if (asked) this.painter.now(this.draw);
-    else this.painter.soon(this.draw);
+    this.painter[asked ? 'now' : 'soon'](this.draw);
   }
 
   draw() {
@@ -123,19 +111,11 @@ export class LaneView {
   /** What the round in progress has drafted, after the answer: pale until it is verified, then
    *  accepted or struck out. */
   guesses() {
-    const making = this.plain ? null : this.race.making(this.lane);
-    if (!making) {
-      if (this.guess.childNodes.length) this.guess.replaceChildren();
-      this.guessed = null;
-      return;
-    }
-    const { round, drafted, verified } = making;
-    if (this.guessed !== round) {
-      this.guessed = round;
-      this.guess.replaceChildren(
-        ...judged(round).map(({ text, kind }) => h('span.tk', { data: { kind }, text })),
-      );
-    }
+    const { round, drafted, verified } = (!this.plain && this.race.making(this.lane)) || {};
+    const word = ({ text, kind }) => h('span.tk', { data: { kind }, text });
+    if (this.guessed !== round)
+      this.guess.replaceChildren(...(round ? judged(round).map(word) : []));
+    this.guessed = round;
     const all = [...this.guess.children];
     all.forEach((node, i) => {
       const place = (i + 1) / all.length;
@@ -163,33 +143,24 @@ export class LaneView {
     this.text.append(part);
   }
 
-  piece({ start, stop, text, origin, mixed, round }) {
-    const kinds = [
-      this.lane.kind({ origin }),
-      mixed && !this.plain && 'mixed',
-      text === '' && 'end',
-    ].filter(Boolean);
-    const tokens = this.lane.tokens.slice(start, stop);
+  piece({ start, stop, text, mixed, round: r, ...piece }) {
+    const { lane, plain } = this;
+    const tokens = lane.tokens.slice(start, stop);
     const parts = tokens.map((token) => W.origins[token.origin]);
-    const last = tokens[tokens.length - 1];
-    const made = this.lane.rounds[last.round];
-    const other = instead(made, last.at);
-    const by = winner(this.lane, made, last.at);
+    const { at, round } = tokens.at(-1);
+    const other = instead(lane.rounds[round], at);
+    const by = winner(lane, lane.rounds[round], at);
+    const kinds = [lane.kind(piece), mixed && !plain && 'mixed', text === '' && 'end', by && 'by'];
     const title = [
       text === '' && W.lane.end,
-      parts.length > 1 && !this.plain && W.lane.parts(parts),
+      parts.length > 1 && !plain && W.lane.parts(parts),
       other !== null && W.lane.instead(shown(other)),
       by && W.lane.by(W.views[by.view] ?? by.view),
     ].filter(Boolean);
-    if (by) kinds.push('by');
+    const written = other !== null && { instead: other.trim() || shown(other) };
     return h('span', {
-      class: `tk ${kinds.join(' ')}`,
-      data: {
-        i: start,
-        n: stop - start,
-        r: round,
-        ...(other !== null && { instead: other.trim() || shown(other) }),
-      },
+      class: `tk ${kinds.filter(Boolean).join(' ')}`,
+      data: { i: start, n: stop - start, r, ...written },
       style: by ? { '--by': `var(--vl-series-${by.place % SERIES})` } : {},
       text: laid(text),
       title: title.join('; ') || null,
@@ -198,19 +169,13 @@ export class LaneView {
 
   /** What the drafter had instead of the target's own tokens of a piece, struck through. */
   rejectedText({ start, stop }) {
-    if (this.plain) return [];
-    return this.lane.tokens
-      .slice(start, stop)
-      .filter((token) => token.origin === 'target')
-      .flatMap((token) => {
-        const round = this.lane.rounds[token.round];
-        const nodes = rejected(round);
-        if (!round.tree.texts || !nodes.length) return [];
-        return h('del.tk.rejected', {
-          title: W.lane.rejectedHelp,
-          text: nodes.map((n) => laid(marked(round.tree.texts[n]))).join(''),
-        });
-      });
+    const struck = ({ origin, round }) => {
+      const { texts } = this.lane.rounds[round].tree;
+      const nodes = origin === 'target' && texts ? rejected(this.lane.rounds[round]) : [];
+      const text = nodes.map((node) => laid(marked(texts[node]))).join('');
+      return nodes.length ? h('del.tk.rejected', { title: W.lane.rejectedHelp, text }) : [];
+    };
+    return this.plain ? [] : this.lane.tokens.slice(start, stop).flatMap(struck);
   }
 
   /** The element that shows a token; null while its character waits for the rest. */
@@ -235,12 +200,10 @@ export class LaneView {
     this.node.classList.toggle('done', known);
     put(this.full, known ? laid(lane.given.text, MOST_TEXT) + lane.laid : '');
     // A replay of an answer that is longer than its box goes along with the newest words.
-    const newest =
-      known &&
-      race.head !== null &&
-      this.box.scrollHeight > this.box.clientHeight + 4 &&
-      this.nodes[this.nodes.length - 1];
-    if (newest) this.box.scrollTop = newest.offsetTop - this.box.clientHeight + 48;
+    const { clientHeight, scrollHeight } = this.box;
+    const longer = known && race.head !== null && scrollHeight > clientHeight + 4;
+    const newest = longer && this.nodes.at(-1);
+    if (newest) this.box.scrollTop = newest.offsetTop - clientHeight + 48;
     this.node.dataset.colour = lane.colour;
     put(this.title, lane.title);
     this.title.title = lane.begin.title;
@@ -248,23 +211,23 @@ export class LaneView {
     this.compare();
   }
 
-  /** Where this answer and the autoregressive one differ, once both are complete: other words are
-   *  marked, and in the autoregressive answer, what it shares with the focused lane is shaded. */
+  /** Mark where this answer and AR's differ, once both are complete; in AR's, what it shares with the focused lane is
+   *  shaded. */
   compare() {
     const { race, lane } = this;
     const base = race.baseline;
-    const against = lane === base ? race.focused : lane;
+    const own = lane === base;
+    const against = own ? race.focused : lane;
     const known = race.finished && race.meta.compared && base && against !== base;
     const key = known ? against.name : null;
     if (key === this.compared) return;
     this.compared = key;
     const found = key && differences(race, against);
-    const own = lane === base;
     this.nodes.forEach((node, p) => {
       const { start, stop } = lane.pieces[p];
-      const differs = Boolean(found) && (own ? found.base : found.other).has(stop - 1);
+      const differs = Boolean(found?.[own ? 'base' : 'other'].has(stop - 1));
       node.classList.toggle('other', differs);
-      node.classList.toggle('shared', own && Boolean(found) && start < found.shared);
+      node.classList.toggle('shared', own && start < (found?.shared ?? 0));
       if (differs) node.title = own ? W.lane.missing : W.lane.other;
     });
   }
@@ -282,9 +245,8 @@ export class LaneView {
     if (round === this.lit) return;
     this.lit = round;
     for (const old of this.text.querySelectorAll('.same')) old.classList.remove('same');
-    if (round !== null)
-      for (const node of this.text.querySelectorAll(`[data-r="${round}"]`))
-        node.classList.add('same');
+    const written = this.text.querySelectorAll(`[data-r="${round}"]`);
+    for (const node of written) node.classList.add('same');
   }
 
   hover(node) {
@@ -294,21 +256,22 @@ export class LaneView {
 
   /** A piece of several tokens is inspected from its last one, which completed it. */
   pick(node) {
-    if (node && matchMedia('(max-width: 900px)').matches) node.scrollIntoView({ block: 'start' }); // above the sheet
-    if (node)
-      this.race.pick(this.lane, { token: Number(node.dataset.i) + Number(node.dataset.n) - 1 });
+    if (!node) return;
+    if (matchMedia('(max-width: 900px)').matches) node.scrollIntoView({ block: 'start' }); // above the sheet
+    const { i, n } = node.dataset;
+    this.race.pick(this.lane, { token: Number(i) + Number(n) - 1 });
   }
 
   key(event) {
     const step = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity }[event.key];
-    const last = (this.lane.pieces[this.nodes.length - 1]?.stop ?? 0) - 1;
-    if (event.key === 'Escape') this.race.select(null);
+    const { lane, race } = this;
+    const last = (lane.pieces[this.nodes.length - 1]?.stop ?? 0) - 1;
+    if (event.key === 'Escape') race.select(null);
     else if (step === undefined || last < 0) return;
     else {
-      const s = this.race.selected;
-      const at = s?.lane === this.lane.name && s.token !== undefined ? s.token : step > 0 ? -1 : 0;
-      const token = Math.min(last, Math.max(0, at + step));
-      this.race.pick(this.lane, { token });
+      const own = race.selected?.lane === lane.name ? race.selected.token : undefined;
+      const token = Math.min(last, Math.max(0, (own ?? (step > 0 ? -1 : 0)) + step));
+      race.pick(lane, { token });
       this.nodeOf(token)?.scrollIntoView({ block: 'nearest' });
     }
     event.preventDefault();

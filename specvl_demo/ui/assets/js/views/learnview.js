@@ -1,6 +1,4 @@
-/* One screen for every paper: what it does, its rule, its recorded race, as a tree that can be stepped through
-   and the method's own chart, and what came of the paper's claim here. The other methods are a list. The words are the methods' own, from
-   the catalog. */
+/* A lesson for every paper, in the methods' own words from the catalog; the other methods are a list. */
 
 import { Chart } from './chart.js';
 import { declared } from './declared.js';
@@ -29,43 +27,14 @@ export class LearnView {
     this.near = new IntersectionObserver((entries) => {
       for (const { isIntersecting, target } of entries) if (isIntersecting) this.fetch(target);
     });
-    this.node = h(
-      'div.vl-learn',
-      h(
-        'nav.vl-learn-nav',
-        { 'aria-label': W.learn.nav },
-        papers.map((m) => button(m.title, () => this.reach(m.name), 'vl-plainbutton')),
-        button(W.learn.others, () => this.reach('others'), 'vl-plainbutton'),
-      ),
-      h(
-        'div.vl-lessons',
-        this.colours(),
-        papers.map((m) => this.lesson(m)),
-        this.list(others),
-      ),
-    );
-  }
-
-  reach(name) {
-    document.getElementById(`lesson-${name}`).scrollIntoView({ block: 'start' });
-  }
-
-  /** First of all: how to read the text. */
-  colours() {
-    return h(
-      'article.vl-card.vl-lesson',
-      h(
-        'div',
-        h('h2', W.learn.first),
-        h('p', W.learn.firstText),
-        h(
-          'ul.vl-learn-legend',
-          ['draft', 'relaxed', 'target', 'rejected'].map((o) =>
-            h('li', h('span', { class: `tk ${o}`, text: W.legend[o] }), ` ${W.learn.origins[o]}`),
-          ),
-        ),
-      ),
-    );
+    const reach = ({ name, title }) => {
+      const go = () => document.getElementById(`lesson-${name}`).scrollIntoView({ block: 'start' });
+      return button(title, go, 'vl-plainbutton');
+    };
+    const places = [...papers, { name: 'others', title: W.learn.others }];
+    const nav = h('nav.vl-learn-nav', { 'aria-label': W.learn.nav }, places.map(reach));
+    const lessons = [colours(), ...papers.map((m) => this.lesson(m)), list(others)];
+    this.node = h('div.vl-learn', nav, h('div.vl-lessons', lessons));
   }
 
   lesson(method) {
@@ -76,27 +45,19 @@ export class LearnView {
       live.example = example;
       this.near.observe(live);
     }
-    return h(
-      'article.vl-card.vl-lesson',
-      { id: `lesson-${method.name}` },
-      h(
-        'div',
-        heading(method),
-        h('p', does),
-        rule &&
-          h(
-            'div.vl-formula',
-            { tabindex: '0', role: 'group', 'aria-label': W.learn.formula(method.title) },
-            formula(rule[0]),
-          ),
-        rule && h('p.vl-help', rule[1]),
-        look && h('p', h('b', `${W.learn.look} `), look),
-        method.verdict && h('p', h('b', `${W.learn.verdict} `), method.verdict),
-        example && this.watching(example),
-        source(method),
-      ),
-      live,
-    );
+    const scrolls = { tabindex: '0', role: 'group', 'aria-label': W.learn.formula(method.title) };
+    const titled = (title, text) => text && h('p', h('b', `${title} `), text);
+    const words = [
+      heading(method),
+      h('p', does),
+      rule && h('div.vl-formula', scrolls, formula(rule[0])),
+      rule && h('p.vl-help', rule[1]),
+      titled(W.learn.look, look),
+      titled(W.learn.verdict, method.verdict),
+      example && this.watching(example),
+      source(method),
+    ];
+    return lesson(method.name, words, live);
   }
 
   watching(example) {
@@ -105,14 +66,14 @@ export class LearnView {
     return node;
   }
 
-  /** The example's recorded race comes when its lesson is in sight: the round that tells most, as its tree, and the method's
-   *  own chart, or where there is none, what its drafter saw of the pictures. */
+  /** Show the example's recorded race: the tree of its most instructive round, and the method's own chart or what its
+   *  drafter saw. */
   async fetch(node) {
     this.near.unobserve(node);
     const race = new Race();
     const tree = new TreeView(race, this.painter);
     try {
-      for (const record of await trace.fetched(node.example.trace)) race.take(record);
+      race.show(await trace.fetched(node.example.trace));
     } catch {
       return; // the words stand without it
     }
@@ -134,24 +95,25 @@ export class LearnView {
   repaint() {
     for (const chart of this.charts) chart.repaint();
   }
+}
 
-  list(methods) {
-    return h(
-      'article.vl-card.vl-lesson',
-      { id: 'lesson-others' },
-      h(
-        'div',
-        h('h2', W.learn.others),
-        h(
-          'dl.vl-other-methods',
-          methods.flatMap((m) => [
-            h('dt', m.title, !m.lossless && h('small', W.learn.lossyMark)),
-            h('dd', m.help, ' ', source(m)),
-          ]),
-        ),
-      ),
-    );
-  }
+const lesson = (name, words, live) =>
+  h('article.vl-card.vl-lesson', { id: `lesson-${name}` }, h('div', words), live);
+
+/** First of all: how to read the text. */
+function colours() {
+  const line = (o) =>
+    h('li', h('span', { class: `tk ${o}`, text: W.legend[o] }), ` ${W.learn.origins[o]}`);
+  const legend = h('ul.vl-learn-legend', ['draft', 'relaxed', 'target', 'rejected'].map(line));
+  return lesson('first', [h('h2', W.learn.first), h('p', W.learn.firstText), legend]);
+}
+
+function list(methods) {
+  const told = methods.flatMap((m) => [
+    h('dt', m.title, !m.lossless && h('small', W.learn.lossyMark)),
+    h('dd', m.help, ' ', source(m)),
+  ]);
+  return lesson('others', [h('h2', W.learn.others), h('dl.vl-other-methods', told)]);
 }
 
 function heading({ title, lossless }) {

@@ -1,5 +1,4 @@
-/* How a pair's weights are loaded, and how finely pictures are shown: chosen for each pair,
-   refused in a sentence if this machine cannot. Shows how the last race ran. */
+/* How a pair's weights are loaded, and how finely pictures are shown; and how the last race ran. */
 
 import { h, put } from './dom.js';
 import { Fields, Panel } from './settings.js';

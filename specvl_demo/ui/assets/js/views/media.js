@@ -1,7 +1,6 @@
-/* Draws the pictures and clips of a question, and how they come in: upload, drop, paste, camera;
-   thumbnails that can be removed. Which there are is the state's (state/files.js). */
+/* Draws the pictures and clips of a question (state/files.js), which come in by upload, drop, paste and camera. */
 
-import { button, filePicker, h, icon, iconButton } from './dom.js';
+import { button, filePicker, h, icon, iconButton, tell } from './dom.js';
 import { W } from '../words/words.js';
 
 /** @import { Files } from '../state/files.js' */
@@ -13,6 +12,8 @@ function clip({ name, url: src }) {
   const still = { src, muted: true, playsinline: true, preload: 'metadata', loop: true };
   return h('video', { ...still, 'aria-label': name, on: { pointerenter, pointerleave } });
 }
+
+const tool = (sign, text, click) => h('button.vl-tool', { on: { click } }, icon(sign), text);
 
 /** What takes a file away. */
 const cross = (kind, { name }, fn) => iconButton('close', W.media.remove(name), fn, kind, 12);
@@ -29,16 +30,16 @@ export class MediaWell {
     this.outside = h('ul.vl-refused');
     this.note = h('p.vl-help.vl-media-note', { role: 'status' });
     this.hint = h('p.vl-drop-hint', W.media.hint);
+    const tools = [
+      tool('image', W.media.upload, () => this.input.click()),
+      tool('camera', W.media.camera, () => this.shoot()),
+    ];
     this.node = h(
       'div.vl-well',
       { role: 'group', 'aria-label': W.media.title },
       this.strip,
       this.hint,
-      h(
-        'div.vl-tools',
-        this.tool('image', W.media.upload, () => this.input.click()),
-        this.tool('camera', W.media.camera, () => this.shoot()),
-      ),
+      h('div.vl-tools', tools),
       this.input,
       this.outside,
       this.note,
@@ -46,17 +47,13 @@ export class MediaWell {
     files.on('show', () => this.show());
     files.on('progress', () => this.progress());
     files.on('refused', () => this.showRefused());
-    files.on('say', ({ text, wrong }) => this.say(text, wrong));
+    files.on('say', ({ text, wrong }) => tell(this.note, text, wrong));
     this.listen();
-  }
-
-  tool(name, text, fn) {
-    return h('button.vl-tool', { on: { click: fn } }, icon(name), h('span', { text }));
   }
 
   listen() {
     const over = (on) => (e) => {
-      if (![...e.dataTransfer.types].includes('Files')) return;
+      if (!e.dataTransfer.types.includes('Files')) return;
       e.preventDefault();
       this.node.classList.toggle('over', on);
     };
@@ -75,21 +72,14 @@ export class MediaWell {
     });
   }
 
-  say(text, wrong = false) {
-    this.note.textContent = text;
-    this.note.classList.toggle('wrong', wrong);
-  }
-
   showRefused() {
-    this.outside.replaceChildren(
-      ...this.files.refused.map((file) =>
-        h(
-          'li.wrong',
-          h('span', file.why),
-          cross('vl-reset', file, () => this.files.forgive(file)),
-        ),
-      ),
-    );
+    const line = (file) =>
+      h(
+        'li.wrong',
+        h('span', file.why),
+        cross('vl-reset', file, () => this.files.forgive(file)),
+      );
+    this.outside.replaceChildren(...this.files.refused.map(line));
   }
 
   show() {
@@ -108,13 +98,14 @@ export class MediaWell {
       const [tag, more] = kind === 'video' ? ['video', { muted: true }] : ['img', { alt: '' }];
       return h(tag, { src, ...more, on: { load: free, loadeddata: free, error: free } });
     };
+    const mark = { 'aria-hidden': 'true', text: W.media.clip };
+    const shown = (item) =>
+      item.kind === 'video' ? [clip(item), h('span.vl-clipmark', mark)] : [picture(item)];
     this.strip.replaceChildren(
       ...media.map((item) =>
         h(
           'li',
-          item.kind === 'video' ? clip(item) : picture(item),
-          item.kind === 'video' &&
-            h('span.vl-clipmark', { 'aria-hidden': 'true', text: W.media.clip }),
+          shown(item),
           cross('vl-remove', item, () => files.remove(item)),
         ),
       ),
@@ -140,16 +131,10 @@ export class MediaWell {
     }
     const video = h('video', { autoplay: true, playsinline: true, muted: true });
     video.srcObject = stream;
-    const dialog = h(
-      'dialog.vl-dialog',
-      { 'aria-label': W.media.camera },
-      video,
-      h(
-        'div.vl-buttons',
-        button(W.media.take, () => this.take(video, dialog), 'vl-primary'),
-        button(W.media.cancel, () => dialog.close(), 'vl-secondary'),
-      ),
-    );
+    const take = button(W.media.take, () => this.take(video, dialog), 'vl-primary');
+    const cancel = button(W.media.cancel, () => dialog.close(), 'vl-secondary');
+    const named = { 'aria-label': W.media.camera };
+    const dialog = h('dialog.vl-dialog', named, video, h('div.vl-buttons', take, cancel));
     dialog.addEventListener('close', () => {
       stream.getTracks().forEach((t) => t.stop());
       dialog.remove();
@@ -162,10 +147,8 @@ export class MediaWell {
     const canvas = h('canvas', { width: video.videoWidth, height: video.videoHeight });
     canvas.getContext('2d').drawImage(video, 0, 0);
     const type = 'image/jpeg';
-    const taken = (blob) => {
-      dialog.close();
-      this.files.add([new File([blob], 'camera.jpg', { type })]);
-    };
+    const taken = (blob) => this.files.add([new File([blob], 'camera.jpg', { type })]);
     canvas.toBlob(taken, type, 0.9);
+    dialog.close();
   }
 }

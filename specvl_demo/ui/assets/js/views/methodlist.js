@@ -1,8 +1,7 @@
-/* The choice of methods: plain check boxes, the papers' first, the others in a list of their own. The autoregressive
-   lane is always there and is no choice. */
+/* The choice of methods: the papers' first, the others in a list of their own. The plain lane is no choice. */
 
 import { coloursOf } from '../state/colours.js';
-import { button, h, icon, put } from './dom.js';
+import { button, folded, h, put } from './dom.js';
 import { W } from '../words/words.js';
 
 export class MethodList {
@@ -15,55 +14,29 @@ export class MethodList {
     this.papers = button('', on.race);
     this.note = h('p.vl-help.vl-method-note', { role: 'status' });
     const chips = (test) => this.methods.filter(test).map((m) => this.chips.get(m.name));
-    this.more = h(
-      'details.vl-others',
-      h('summary', icon('chevron'), (this.count = h('span'))),
-      h(
-        'div.vl-methods',
-        chips((m) => m.expert && m.name !== 'custom'),
-      ),
-      h(
-        'details.vl-others',
-        h('summary', icon('chevron'), h('span', W.ask.expertMethod)),
-        chips((m) => m.name === 'custom'),
-      ),
-    );
-    this.node = h(
-      'fieldset.vl-field',
-      h('legend.vl-label', W.ask.methods(catalog.limits.lanes)),
-      h(
-        'div.vl-methods',
-        chips((m) => !m.expert),
-        this.papers,
-      ),
-      this.more,
-      this.note,
-    );
+    const [first, others, own] = [
+      chips((m) => !m.expert),
+      chips((m) => m.expert && m.name !== 'custom'),
+      chips((m) => m.name === 'custom'),
+    ];
+    const expert = folded('details.vl-others', W.ask.expertMethod, ...own);
+    this.count = h('span');
+    this.more = folded('details.vl-others', this.count, h('div.vl-methods', others), expert);
+    const legend = h('legend.vl-label', W.ask.methods(catalog.limits.lanes));
+    const chosen = h('div.vl-methods', first, this.papers);
+    this.node = h('fieldset.vl-field', legend, chosen, this.more, this.note);
   }
 
   chip(method) {
-    const box = h('input', {
-      type: 'checkbox',
-      value: method.name,
-      on: { change: () => this.on.toggle(method.name, box.checked) },
-    });
-    const tell = () => {
-      put(this.note, this.on.refusal(method) ?? `${method.title}: ${method.help}`);
-    };
-    const hush = () => chip.matches(':hover, :focus-within') || put(this.note, '');
-    const chip = h(
-      'label.vl-method',
-      {
-        title: method.help,
-        data: { method: method.name },
-        on: { focusin: tell, pointerenter: tell, focusout: hush, pointerleave: hush },
-      },
-      box,
-      h('i.vl-swatch'),
-      h('span', method.title),
-      !method.lossless &&
-        h('span.vl-mark', { title: W.lane.lossyHelp, 'aria-label': W.lane.lossy, text: '≈' }),
-    );
+    const { name, title, help, lossless } = method;
+    const change = () => this.on.toggle(name, box.checked);
+    const box = h('input', { type: 'checkbox', value: name, on: { change } });
+    const tell = () => this.say(this.on.refusal(method) ?? `${title}: ${help}`);
+    const hush = () => chip.matches(':hover, :focus-within') || this.say('');
+    const on = { focusin: tell, pointerenter: tell, focusout: hush, pointerleave: hush };
+    const lossy = { title: W.lane.lossyHelp, 'aria-label': W.lane.lossy, text: '≈' };
+    const parts = [h('i.vl-swatch'), h('span', title), !lossless && h('span.vl-mark', lossy)];
+    const chip = h('label.vl-method', { title: help, data: { method: name }, on }, box, parts);
     return chip;
   }
 

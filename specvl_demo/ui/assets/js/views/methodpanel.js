@@ -1,7 +1,7 @@
-/* The settings of one method: its preset, its parts, their parameters. Which parameters there are depends on the parts, so the server is asked when a part changes; parts
-   that do not fit together are explained. */
+/* The settings of one method: its preset, its parts, and their parameters, for which the server is asked when a part
+   changes. */
 
-import { h, icon, put } from './dom.js';
+import { folded, h, put } from './dom.js';
 import { Fields, Panel } from './settings.js';
 import { W } from '../words/words.js';
 
@@ -10,8 +10,8 @@ const MOST_FIELDS = 8; // a method with more shows FIRST_FIELDS, the rest is for
 const FIRST_FIELDS = 4;
 
 export class MethodPanel {
-  /** values: the changed settings of this method, kept by the request. on: {ask(asked): the server's answer, change(), tally():
-   *  it is known how many differ, like(): the example whose own they are}. */
+  /** values: the changed settings, kept by the request. on: {ask(asked): the server's answer, change(), tally(): it
+   *  is known how many differ, like(): the example whose own they are}. */
   constructor(method, pair, values, on) {
     this.method = method;
     this.pair = pair;
@@ -21,68 +21,53 @@ export class MethodPanel {
     this.node = h('div.vl-method-panel', this.panel.node);
     this.problem = h('p.vl-help.wrong', { role: 'status' });
     this.expertCount = h('span');
-    this.expert = h('details', h('summary', icon('chevron'), this.expertCount));
     this.load();
   }
 
   async load() {
+    const { method, pair, values } = this;
     const asked = (this.asked = {});
-    const told = await this.on.ask({
-      pair: this.pair,
-      method: this.method.name,
-      settings: this.values,
-    });
+    const told = await this.on.ask({ pair, method: method.name, settings: values });
     if (asked !== this.asked) return; // of settings that have changed since
-    this.told = told;
-    const known = new Set([
-      PRESET,
-      ...[...(told.parts ?? []), ...(told.params ?? [])].map((p) => p.key),
-    ]);
+    this.told = { parts: [], params: [], presets: [], ...told };
+    const known = [...this.told.parts, ...this.told.params].map(({ key }) => key);
     if (!told.problem)
-      for (const key of Object.keys(this.values)) if (!known.has(key)) delete this.values[key];
-    this.build();
+      for (const key of Object.keys(values))
+        if (key !== PRESET && !known.includes(key)) delete values[key];
+    this.show();
   }
 
-  build() {
-    const { told } = this;
-    put(this.problem, told.problem ?? '');
-    const presets = (told.presets ?? []).length > 1 && {
-      key: PRESET,
-      kind: 'choice',
-      title: W.settings.preset,
-      help: W.settings.presetHelp,
-      default: told.standard,
-      choices: told.presets,
-    };
-    const shape = [
-      presets,
-      ...(told.parts ?? []).map((part) => ({
-        ...part,
-        title: W.settings.slots[part.key][0],
-        help: W.settings.slots[part.key][1],
-      })),
-    ].filter(Boolean);
-    const reload = () => {
-      this.load();
-      this.touch();
-    };
-    this.parts = new Fields(shape, this.values, reload);
-    const params = told.params ?? [];
+  /** The fields of what was told: preset and parts, then the parameters, most of them for experts. */
+  show() {
+    const { problem = '', params } = this.told;
+    const shape = this.shape();
     const first = params.length > MOST_FIELDS ? FIRST_FIELDS : params.length;
     const fields = (some) => new Fields(some, this.values, () => this.touch());
+    this.parts = new Fields(shape, this.values, () => {
+      this.load();
+      this.touch();
+    });
     this.params = fields(params.slice(0, first));
     this.rest = fields(params.slice(first));
-    put(this.expertCount, W.ask.expert(this.rest.params.length));
-    this.expert.replaceChildren(this.expert.firstChild, this.rest.node);
-    this.panel.fill(
-      this.parts.node,
-      this.problem.textContent ? this.problem : null,
-      this.params.node,
-      first < params.length && this.expert,
-    );
-    this.panel.node.hidden = !shape.length && !this.params.params.length;
+    put(this.problem, problem);
+    put(this.expertCount, W.ask.expert(params.length - first));
+    const expert = first < params.length && folded('details', this.expertCount, this.rest.node);
+    this.panel.fill(this.parts.node, problem && this.problem, this.params.node, expert);
+    this.panel.node.hidden = !shape.length && !params.length;
     this.tally();
     this.on.tally();
+  }
+
+  /** Preset and parts, declared like parameters. */
+  shape() {
+    const { parts, presets: choices, standard } = this.told;
+    const { preset: title, presetHelp: help, slots } = W.settings;
+    const preset = { key: PRESET, kind: 'choice', title, help, default: standard, choices };
+    const named = parts.map((part) => {
+      const [name, why] = slots[part.key];
+      return { ...part, title: name, help: why };
+    });
+    return choices.length > 1 ? [preset, ...named] : named;
   }
 
   touch() {
@@ -101,13 +86,7 @@ export class MethodPanel {
   }
 
   reset() {
-    this.take({});
-  }
-
-  /** Other values in place of all that were changed. */
-  take(values) {
     for (const key of Object.keys(this.values)) delete this.values[key];
-    Object.assign(this.values, values);
     this.load();
     this.on.change();
   }

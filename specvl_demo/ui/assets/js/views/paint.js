@@ -1,7 +1,6 @@
-/* When things are drawn. While nothing computes, text, tree and inspector go on screen in the next frame, and charts in
-   frames without text, at most one a frame, each as often as all of them together can afford. While lanes compute, a
-   pace (see drawing.js) says how seldom: the engine may share the machine with this browser, and what is drawn then
-   slows what is measured. Nothing is drawn in a hidden tab, nor charts off screen, until they come into view. */
+/* When things are drawn. While nothing computes, text, tree and inspector are drawn in the next frame, and charts in
+   frames without text, one a frame, as often as all of them can afford. While lanes compute, a pace (see drawing.js)
+   says how seldom. Nothing is drawn in a hidden tab, nor charts off screen. */
 
 const FREE = { text: 0, heavy: 0 };
 const SHARE = 0.25; // of the main thread, for all charts together
@@ -53,8 +52,7 @@ export class Painter {
     this.wake();
   }
 
-  /** Lanes begin to compute, at this pace, once what waits is drawn: nothing of the race before stays; null: they are
-   *  done, and what waits is drawn. */
+  /** Lanes begin to compute, once what waits is drawn; null: they are done. */
   computing(pace) {
     if (pace) this.catchUp();
     this.pace = pace ?? FREE;

@@ -1,34 +1,28 @@
-/* Pictures with their patches: where the drafter looked as it guessed a token, and which patches a view of it saw.
-   Spans say which prompt positions show which picture, laid out as rows x cols. */
+/* Pictures with their patches: where the drafter looked as it guessed a token, and which patches a view of it saw. */
 
-import { h, put } from './dom.js';
+import { h, options, put } from './dom.js';
 import { contrast } from '../records/looks.js';
 import { W } from '../words/words.js';
 
-/** The picture of every span: [{url, span, name}]. media: what the model was shown, [{name, frames: [url]}]. Tokens
- *  beside a picture's grid, such as words for the whole of it, add no picture. */
+/** The picture of every span of prompt positions: [{url, span, name}]. Tokens beside a picture's grid add none. */
 function pictures(media, spans) {
   const gridded = new Set(spans.filter((s) => s.rows).map((s) => `${s.media} ${s.frame}`));
   return spans
     .filter((s) => s.rows || !gridded.has(`${s.media} ${s.frame}`))
-    .map((span) => ({
-      span,
-      name: media[span.media]?.name,
-      url: media[span.media]?.frames?.[span.frame],
-    }))
+    .map((span) => ({ span, ...media[span.media] }))
+    .map(({ span, name, frames }) => ({ span, name, url: frames?.[span.frame] }))
     .filter(({ url }) => url);
 }
 
-/** The pictures of a race, with where the drafter looked as it guessed a token, and what each of its views was shown; null
- *  without pictures. at: the token's place in its round. */
+/** The pictures of a race with their patches; null without pictures. at: the token's place in its round. */
 export function sight(race, lane, round, at) {
   const list = pictures(race.meta.shown ?? [], lane.begin.spans);
   const looks = Array.isArray(round.notes.attention) ? round.notes.attention[at] : null;
   return list.length ? heatmap(lane, list, typeof looks === 'string' ? looks : null) : null;
 }
 
-/** A figure: the pictures, dark where the drafter did not look, or what a view was not shown. looks: base64, a byte for
- *  every visual position; null if unknown. */
+/** The pictures, dark where the drafter did not look, or what a view was not shown. looks: base64, a byte a visual
+ *  position; null if unknown. */
 function heatmap(lane, list, looks) {
   const views = lane.begin.seen.filter((seen) => seen.index.some((i) => i >= 0));
   const modes = [
@@ -38,11 +32,8 @@ function heatmap(lane, list, looks) {
   const strip = h('div.vl-patches');
   const note = h('figcaption');
   const show = (mode) => {
-    strip.replaceChildren(
-      ...list.map(({ url, span, name }) =>
-        picture(url, span, name, paint(lane, span, mode, looks)),
-      ),
-    );
+    const drawn = list.map((one) => picture(one, paint(lane, one.span, mode, looks)));
+    strip.replaceChildren(...drawn);
     const view = views.find((v) => v.view === mode);
     put(note, view ? share(view, list) : mode === 'looks' ? W.patches.looksNote : '');
   };
@@ -53,15 +44,13 @@ function heatmap(lane, list, looks) {
   return h('figure.vl-sight', modes.length > 1 && picker(modes, show), strip, key, note);
 }
 
-/** Opacity of every patch of a span, row by row, and the kind of cover; null if nothing is painted.
- *  */
+/** Opacity of every patch of a span, row by row, and the kind of cover; null if nothing is painted. */
 function paint(lane, span, mode, looks) {
   if (!span.rows || !span.cols || mode === undefined) return null;
   const n = span.rows * span.cols;
   if (mode === 'looks') {
-    const before = lane.begin.spans
-      .filter((s) => s.stop <= span.start)
-      .reduce((sum, s) => sum + s.stop - s.start, 0);
+    const earlier = lane.begin.spans.filter((s) => s.stop <= span.start);
+    const before = earlier.reduce((sum, s) => sum + s.stop - s.start, 0);
     const within = (text) => decoded(text).subarray(before, before + n);
     const all = lane.rounds.flatMap(({ notes }) => notes.attention ?? []);
     const maps = all.filter((map) => typeof map === 'string').map(within);
@@ -69,10 +58,8 @@ function paint(lane, span, mode, looks) {
     return { kind: 'looks', cover: contrast(within(looks), same).map((v) => 1 - v) };
   }
   const seen = new Set(lane.begin.seen.find((s) => s.view === mode).index);
-  return {
-    kind: 'hidden',
-    cover: Array.from({ length: n }, (_, i) => (seen.has(span.start + i) ? 0 : 1)),
-  };
+  const hidden = Array.from({ length: n }, (_, i) => Number(!seen.has(span.start + i)));
+  return { kind: 'hidden', cover: hidden };
 }
 
 /** The bytes of base64; none if it is something else. */
@@ -84,19 +71,12 @@ function decoded(looks) {
   }
 }
 
-function picture(url, span, name, painted) {
+function picture({ url: src, span, name }, painted) {
   const clip = span.kind === 'video';
-  const box = h(
-    'div.vl-picture',
-    h('img', {
-      src: url,
-      alt: clip ? W.patches.frame(name ?? '', span.frame) : (name ?? W.patches.alt),
-      loading: 'lazy',
-    }),
-    clip && h('small', { 'aria-hidden': 'true', text: String(span.frame + 1) }),
-  );
-  if (painted) box.append(cover(span, painted));
-  return box;
+  const alt = clip ? W.patches.frame(name ?? '', span.frame) : (name ?? W.patches.alt);
+  const number = clip && h('small', { 'aria-hidden': 'true', text: String(span.frame + 1) });
+  const image = h('img', { src, alt, loading: 'lazy' });
+  return h('div.vl-picture', image, number, painted && cover(span, painted));
 }
 
 function cover(span, { kind, cover: values }) {
@@ -122,6 +102,5 @@ function share(view, list) {
 /** A menu of the modes: one stop of the keyboard, however many there are. */
 function picker(modes, show) {
   const on = { change: (e) => show(e.target.value) };
-  const options = modes.map(([value, text]) => h('option', { value, text }));
-  return h('select', { 'aria-label': W.patches.choose, on }, options);
+  return h('select', { 'aria-label': W.patches.choose, on }, options(modes));
 }

@@ -1,8 +1,7 @@
 /* The controls of a replay (state/replay.js): play, pause, scrub, its speed. */
 
 import { button, h, put, icon, iconButton } from './dom.js';
-import { fmt } from '../words/numbers.js';
-import { W } from '../words/words.js';
+import { W, fmt } from '../words/words.js';
 
 /** @import { Replay } from '../state/replay.js' */
 
@@ -14,14 +13,9 @@ export class Player {
     const { race } = replay;
     this.replay = replay;
     this.button = iconButton('play', W.player.play, () => replay.toggle(), 'vl-round');
-    this.slider = h('input', {
-      type: 'range',
-      min: 0,
-      max: STEPS,
-      value: 0,
-      'aria-label': W.player.slider,
-      on: { input: () => replay.scrub(Number(this.slider.value) / STEPS) },
-    });
+    const input = () => replay.scrub(Number(this.slider.value) / STEPS);
+    const range = { type: 'range', min: 0, max: STEPS, value: 0, 'aria-label': W.player.slider };
+    this.slider = h('input', { ...range, on: { input } });
     this.time = h('output.vl-time');
     const turn = () => replay.setStretched(!replay.stretched);
     this.speed = button('', turn, 'vl-small vl-speed', { title: W.player.speedHelp });

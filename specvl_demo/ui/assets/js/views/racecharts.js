@@ -35,8 +35,8 @@ export class RaceCharts {
     return [this.own, ...this.common];
   }
 
-  /** Choose a chart of the focused lane's own: the first declared one whose numbers its rounds carry;
-   *  where there is none, a common chart stands in its place. now: the visitor asked for it. */
+  /** Choose the focused lane's own chart: the first declared one whose numbers its rounds carry, else a common one.
+   *  now: the visitor asked for it. */
   choose(now = false) {
     const lane = this.race.focused;
     if ((!lane || lane.pending) && this.own) {

@@ -1,5 +1,4 @@
-/* The head of the race: where it comes from, what was asked about which pictures, the replay's
-   controls, what it can be kept as. */
+/* The head of the race: where it comes from, what was asked, the replay's controls, what it can be kept as. */
 
 import { h, put } from './dom.js';
 import { Player } from './player.js';
@@ -17,9 +16,8 @@ export class RaceHead {
     this.question = h('p.vl-question');
     this.thumbs = h('span.vl-question-media');
     this.saving = saveMenu(on.save, on.saves);
-    const player = new Player(replay).node;
-    const parts = [this.badge, this.thumbs, this.question, player, this.saving];
-    this.node = h('div.vl-race-head', parts);
+    const { node: player } = new Player(replay);
+    this.node = h('div.vl-race-head', this.badge, this.thumbs, this.question, player, this.saving);
     race.on('reset', () => this.title());
     race.on('lane begin', () => this.pictures());
     race.on('end', () => this.origin());

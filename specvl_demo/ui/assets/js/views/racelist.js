@@ -1,13 +1,11 @@
 /* The list of the visitor's own races, and what opens traces from disk, below the examples. */
 
-import { download, button, filePicker, h, put, icon, iconButton } from './dom.js';
+import { button, download, filePicker, folded, h, icon, iconButton, put, tell } from './dom.js';
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
 /** @import { Archive } from '../state/archive.js' */
 /** @import { KeptRace } from '../state/types.js' */
-
-const picture = (src) => (src ? h('img', { src, alt: '', loading: 'lazy' }) : null);
 
 export class RaceList {
   /** show(records, meta): put a race on the page. @param {Archive} archive */
@@ -19,17 +17,11 @@ export class RaceList {
     this.note = h('p.vl-help', { role: 'status' });
     this.list = h('ul.vl-runs');
     this.clear = button(W.trace.forget, () => this.forget());
-    const open = button(W.trace.open, () => this.input.click(), 'vl-small', {
-      title: W.trace.drop,
-    });
-    this.node = h(
-      'details.vl-mine',
-      h('summary', icon('chevron'), (this.count = h('span'))),
-      this.list,
-      h('div.vl-buttons', open, this.clear),
-      this.input,
-      this.note,
-    );
+    const hint = { title: W.trace.drop };
+    const open = button(W.trace.open, () => this.input.click(), 'vl-small', hint);
+    this.count = h('span');
+    const parts = [this.list, h('div.vl-buttons', open, this.clear), this.input, this.note];
+    this.node = folded('details.vl-mine', this.count, ...parts);
     archive.on('change', () => this.draw());
     archive.on('problem', (sentence) => this.tell(sentence));
     this.draw();
@@ -49,30 +41,24 @@ export class RaceList {
 
   /** When, what, and with which methods. @param {KeptRace} run */
   line({ records, meta, lanes, at }) {
-    const time = at
-      ? new Date(at).toLocaleString([], { dateStyle: 'short', timeStyle: 'short' })
-      : '';
+    const time = new Date(at).toLocaleString([], { dateStyle: 'short', timeStyle: 'short' });
+    const what = h('b', meta.question || W.trace.untitled);
+    const words = h('span', what, h('small', `${time} · ${lanes.join(', ')}`));
+    const src = trace.shown(trace.first(records))[0]?.frames[0];
+    const still = src
+      ? h('img', { src, alt: '', loading: 'lazy' })
+      : h('i.vl-noimage', icon('play'));
     const save = () => download('race.trace.jsonl', trace.write(records));
     return h(
       'li',
-      h(
-        'button.vl-run',
-        { on: { click: () => this.show(records, meta) } },
-        picture(trace.shown(trace.first(records))[0]?.frames[0]) ?? h('i.vl-noimage', icon('play')),
-        h(
-          'span',
-          h('b', meta.question || W.trace.untitled),
-          h('small', [time, lanes.join(', ')].filter(Boolean).join(' · ')),
-        ),
-      ),
+      h('button.vl-run', { on: { click: () => this.show(records, meta) } }, still, words),
       iconButton('save', W.run.saveAs.trace, save),
     );
   }
 
   /** Why a trace cannot be opened; '' takes that back. */
   tell(sentence) {
-    put(this.note, sentence);
-    this.note.classList.toggle('wrong', sentence !== '');
+    tell(this.note, sentence, sentence !== '');
     if (!sentence) return;
     this.node.open = true;
     this.note.scrollIntoView({ block: 'nearest' });

@@ -1,10 +1,9 @@
-/* The race as one screen: what is asked, the track, the answers side by side, the tree and the inspector, live charts.
-   Composition, and the sentences around the race; every part draws itself. */
+/* The race as one screen: puts its parts together, and draws the sentences around them. */
 
 import { Answers } from './answers.js';
 import { Chase } from './chase.js';
 import { Comparison } from './comparison.js';
-import { button, h, put, icon } from './dom.js';
+import { button, h, icon, put, tell } from './dom.js';
 import { headline } from './headline.js';
 import { Inspector } from './inspector.js';
 import { RaceCharts } from './racecharts.js';
@@ -68,37 +67,23 @@ export class RaceView {
     const under = h('div.vl-under', this.legend(), agreement, follow, slow);
     const parts = [this.busy, numbers, this.scope, this.answers.node, sure, under, pair, ...below];
     this.body = h('div.vl-stage', parts);
-    return h(
-      'div.vl-race.idle',
-      this.notice,
-      h('div.vl-start', h('h2', W.start.title), this.starting),
-      this.head.node,
-      h(
-        'div.vl-says',
-        this.sentence,
-        h('div.vl-offers', explain, this.chase.button(), again, undrawn),
-      ),
-      this.body,
-      this.chase.node,
-    );
+    const start = h('div.vl-start', h('h2', W.start.title), this.starting);
+    const offers = h('div.vl-offers', explain, this.chase.button(), again, undrawn);
+    const head = [this.notice, start, this.head.node, h('div.vl-says', this.sentence, offers)];
+    return h('div.vl-race.idle', head, this.body, this.chase.node);
   }
 
   /** What the colours of tokens mean, and whether rejected drafts are shown. */
   legend() {
     const change = () => this.node.classList.toggle('rejects', box.checked);
     const box = h('input', { type: 'checkbox', id: 'vl-rejected', on: { change } });
-    const mark = (origin) =>
-      h('span', {
-        class: `tk ${origin}`,
-        title: W.learn.origins[origin] ?? W.legend.otherHelp,
-        text: W.legend[origin],
-      });
-    return h(
-      'div.vl-textlegend',
-      { role: 'note', 'aria-label': W.legend.title },
-      ['draft', 'relaxed', 'target', 'other', 'rejected'].map(mark),
-      h('label', { for: 'vl-rejected' }, box, W.legend.showRejected),
-    );
+    const mark = (origin) => {
+      const title = W.learn.origins[origin] ?? W.legend.otherHelp;
+      return h('span', { class: `tk ${origin}`, title, text: W.legend[origin] });
+    };
+    const marks = ['draft', 'relaxed', 'target', 'other', 'rejected'].map(mark);
+    const shows = h('label', { for: 'vl-rejected' }, box, W.legend.showRejected);
+    return h('div.vl-textlegend', { role: 'note', 'aria-label': W.legend.title }, marks, shows);
   }
 
   listen() {
@@ -113,10 +98,7 @@ export class RaceView {
     race.on('load lane end reset', () => {
       put(this.busy, !race.ended && race.load > race.rules.load ? W.run.busyNow(race.load) : '');
     });
-    stage.on('notice', () => {
-      put(this.notice, stage.notice.text);
-      this.notice.classList.toggle('wrong', stage.notice.wrong);
-    });
+    stage.on('notice', () => tell(this.notice, stage.notice.text, stage.notice.wrong));
     stage.on('offers', () => this.showOffers());
     stage.on('waiting', () => painter.now(this.say));
     stage.on('outdated', () => this.body.classList.toggle('outdated', stage.outdated));
@@ -131,7 +113,7 @@ export class RaceView {
     const { race, stage } = this;
     const unseen = stage.undrawn || !race.list.some((lane) => lane.rounds.length);
     const waits = stage.waiting !== '' && unseen;
-    const nodes = headline(race, waits ? stage.waiting : '');
+    const nodes = waits ? [stage.waiting] : headline(race);
     const words = nodes.map((n) => n.textContent ?? n).join('');
     if (this.spoken !== words) this.sentence.replaceChildren(...nodes);
     this.spoken = words;

@@ -1,25 +1,23 @@
 /* All rounds of the lane in focus as a table, folded below its tree; a row opens its round. */
 
-import { h, headRow, icon } from './dom.js';
+import { folded, h, headRow } from './dom.js';
 import { PHASES, countDrafted, countKept } from '../records/fold.js';
 import { tokenChip } from './lane.js';
-import { fmt } from '../words/numbers.js';
-import { W } from '../words/words.js';
+import { W, fmt } from '../words/words.js';
 
 export class Rounds {
   constructor(race, painter) {
     this.race = race;
     this.body = h('tbody');
     const wake = () => painter.dirty(this.node);
-    this.node = h(
+    const { columns, rounds: title } = W.inspect;
+    const scrolls = { tabindex: '0', role: 'region', 'aria-label': title };
+    const table = h('table', headRow(columns), this.body);
+    this.node = folded(
       'details.vl-card.vl-rounds',
+      title,
       { on: { toggle: wake } },
-      h('summary', icon('chevron'), h('span', W.inspect.rounds)),
-      h(
-        'div.vl-rounds-scroll',
-        { tabindex: '0', role: 'region', 'aria-label': W.inspect.rounds },
-        h('table', headRow(W.inspect.columns), this.body),
-      ),
+      h('div.vl-rounds-scroll', scrolls, table),
     );
     painter.register(this.node, () => this.draw());
     race.on('reset lane round end head focus select', wake);

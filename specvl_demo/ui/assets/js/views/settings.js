@@ -1,7 +1,7 @@
 /* Parameters as fields, made from declarations: {key, kind, default, paper, min, max, choices [[value, title]], title,
    help}. Only changed values are kept; a changed one stands out and can be put back. */
 
-import { button, h, put, icon, iconButton } from './dom.js';
+import { button, folded, h, iconButton, options, put } from './dom.js';
 import { W } from '../words/words.js';
 
 let serial = 0;
@@ -13,10 +13,8 @@ export class Fields {
     this.values = values;
     this.onchange = onchange;
     this.fields = new Map();
-    this.node = h(
-      'div.vl-fields',
-      params.map((param) => this.build(param)),
-    );
+    const fields = params.map((param) => this.build(param));
+    this.node = h('div.vl-fields', fields);
     this.show();
   }
 
@@ -67,11 +65,7 @@ export class Panel {
     this.count = h('span.vl-changed');
     this.body = h('div.vl-settings-body');
     this.all = button(W.settings.resetAll, onreset);
-    this.node = h(
-      'details',
-      h('summary', icon('chevron'), h('span', title), this.count),
-      this.body,
-    );
+    this.node = folded('details', [h('span', title), this.count], this.body);
   }
 
   fill(...nodes) {
@@ -80,13 +74,13 @@ export class Panel {
 
   /** example: the one whose own the values are. */
   tally(changed, example) {
-    tell(this.count, example ? 0 : changed, example ? [example] : []);
+    tally(this.count, example ? 0 : changed, example ? [example] : []);
     this.all.hidden = changed === 0;
   }
 }
 
 /** Say how many values were changed, besides those of examples. */
-export function tell(node, changed, examples) {
+export function tally(node, changed, examples) {
   const titles = new Set(examples.map(({ title }) => title));
   put(node, W.settings.changes(changed, [...titles]));
   node.classList.toggle('own', changed > 0);
@@ -95,68 +89,51 @@ export function tell(node, changed, examples) {
 const same = (a, b) => String(a) === String(b);
 
 /** A value as its control shows it. */
-const write = (param, value) =>
-  typeof value === 'boolean'
-    ? value
-      ? W.settings.on
-      : W.settings.off
-    : (param.choices?.find(([choice]) => choice === value)?.[1] ?? String(value));
+function write({ choices }, value) {
+  if (typeof value === 'boolean') return value ? W.settings.on : W.settings.off;
+  return choices?.find(([choice]) => choice === value)?.[1] ?? String(value);
+}
 
 /** An input for one kind of value; its `show` writes a value into it. */
 function control(param, id, onset) {
   if (param.kind === 'bool') {
     const box = h('input', { type: 'checkbox', id, on: { change: () => onset(box.checked) } });
-    box.show = (value) => {
-      box.checked = Boolean(value);
-    };
-    return box;
-  }
-  if (param.choices?.length && param.kind === 'choice') {
-    const options = param.choices.map(([value, text]) => h('option', { value, text }));
-    const menu = h('select', { id, on: { change: () => onset(menu.value) } }, options);
-    menu.show = (value) => {
-      menu.value = value;
-    };
-    return menu;
+    return Object.assign(box, { show: (value) => (box.checked = Boolean(value)) });
   }
   if (param.kind === 'set') return several(param, id, onset);
-  const text = param.auto || param.kind === 'choice';
-  const number = h('input', {
-    type: text ? 'text' : 'number',
-    id,
-    min: param.min,
-    max: param.max,
-    inputmode: text ? 'text' : 'decimal',
-    step: param.kind === 'int' ? 1 : 'any',
-    on: { change: () => onset(within(param, number.value)) },
-  });
-  number.show = (value) => {
+  if (param.choices?.length) {
+    const change = () => onset(menu.value);
+    const menu = h('select', { id, on: { change } }, options(param.choices));
+    return Object.assign(menu, { show: (value) => (menu.value = value) });
+  }
+  const { min, max, kind } = param;
+  const text = param.auto || kind === 'choice';
+  const [type, inputmode] = text ? ['text', 'text'] : ['number', 'decimal'];
+  const step = kind === 'int' ? 1 : 'any';
+  const change = () => onset(within(param, number.value));
+  const number = h('input', { type, id, min, max, inputmode, step, on: { change } });
+  const show = (value) => {
     if (document.activeElement !== number || !same(number.value, value))
       number.value = String(value);
   };
-  return number;
+  return Object.assign(number, { show });
 }
 
 /** Several of the choices at once, joined into one value; at least one stays. */
 function several(param, id, onset) {
   const change = () => {
-    const on = boxes.filter(([box]) => box.checked).map(([box]) => box.value);
+    const on = boxes.filter((one) => one.checked).map((one) => one.value);
     onset(on.length ? on.join(param.joined) : param.default);
   };
-  const boxes = param.choices.map(([value, title]) => [
-    h('input', { type: 'checkbox', value, on: { change } }),
-    title,
-  ]);
-  const group = h(
-    'div.vl-several',
-    { role: 'group', id, 'aria-label': param.title },
-    boxes.map(([box, title]) => h('label', box, title)),
-  );
-  group.show = (value) => {
-    const on = new Set(String(value).split(param.joined));
-    for (const [box] of boxes) box.checked = on.has(box.value);
+  const box = (value) => h('input', { type: 'checkbox', value, on: { change } });
+  const boxes = param.choices.map(([value]) => box(value));
+  const labels = param.choices.map(([, title], i) => h('label', boxes[i], title));
+  const show = (value) => {
+    const on = String(value).split(param.joined);
+    for (const one of boxes) one.checked = on.includes(one.value);
   };
-  return group;
+  const props = { role: 'group', id, 'aria-label': param.title };
+  return Object.assign(h('div.vl-several', props, labels), { show });
 }
 
 /** A number within the declared bounds, or "auto" where it is allowed; anything invalid becomes the default. Text
@@ -172,11 +149,8 @@ function within(param, text) {
 
 /** A label, a control, a line of help. */
 export function field(id, title, input, help, extra = null) {
-  const hint = help ? h('p.vl-help', { id: `${id}-help`, text: help }) : null;
+  const hint = help && h('p.vl-help', { id: `${id}-help`, text: help });
   if (hint) input.setAttribute('aria-describedby', hint.id);
-  return h(
-    'div.vl-field.vl-param',
-    h('div.vl-param-line', h('label', { for: id, text: title }), extra, input),
-    hint,
-  );
+  const line = h('div.vl-param-line', h('label', { for: id, text: title }), extra, input);
+  return h('div.vl-field.vl-param', line, hint);
 }

@@ -1,7 +1,6 @@
-/* A finished race told over the whole screen: one step a key press or tap, large type, a sentence a step. Given the race
-   on the page; every step is made of the records of one lane. */
+/* A finished race told over the whole screen, one sentence a press, from the records of one lane. */
 
-import { backClosesDialog } from './back.js';
+import { fillsScreen } from './back.js';
 import { button, h, put } from './dom.js';
 import { countDrafted, countKept } from '../records/fold.js';
 import { headline } from './headline.js';
@@ -44,29 +43,23 @@ export class Story {
     this.text = h('p.vl-story-text', { tabindex: '0', 'aria-label': W.story.text });
     this.caption = h('p.vl-story-caption', { 'aria-live': 'polite' });
     this.count = h('span.vl-help');
-    this.back = button(W.story.back, () => this.turn(this.at - 1), 'vl-secondary');
-    this.next = button(W.story.next, () => this.turn(this.at + 1), 'vl-secondary');
-    this.auto = button(W.story.play, () => this.play(!this.playing), 'vl-secondary');
-    const close = button(W.close, () => this.node.close(), 'vl-secondary');
+    const tool = (text, does) => button(text, does, 'vl-secondary');
+    const on = () => this.turn(this.at + 1);
+    this.back = tool(W.story.back, () => this.turn(this.at - 1));
+    this.next = tool(W.story.next, on);
+    this.auto = tool(W.story.play, () => this.play(!this.playing));
+    const close = tool(W.close, () => this.node.close());
     const keys = h('span.vl-help.vl-keys', W.story.keys);
     const head = h('div.vl-story-head', this.pictures, this.question);
-    const stage = { class: 'vl-story-stage', on: { click: () => this.turn(this.at + 1) } };
     this.node = h(
       'dialog.vl-story',
       { 'aria-label': W.story.title, on: { keydown: (e) => this.key(e) } },
-      h('div', stage, head, this.text),
+      h('div.vl-story-stage', { on: { click: on } }, head, this.text),
       this.caption,
       h('div.vl-story-tools', this.back, this.count, this.next, this.auto, keys, close),
     );
-    this.entered = backClosesDialog(this.node);
-    this.node.addEventListener('close', () => {
-      this.play(false);
-      document.exitFullscreen?.().catch(() => null);
-    });
-    // Escape leaves the full screen first: it is meant for the story too.
-    document.addEventListener('fullscreenchange', () => {
-      if (!document.fullscreenElement) this.node.close();
-    });
+    this.fill = fillsScreen(this.node);
+    this.node.addEventListener('close', () => this.play(false));
   }
 
   /** A button that opens it, there while a finished race is on the page. */
@@ -80,7 +73,7 @@ export class Story {
     return node;
   }
 
-  /** Tell the race from its beginning, over all of the screen where the browser lets a page do so. */
+  /** Tell the race from its beginning. */
   async open() {
     const { race } = this;
     this.finish();
@@ -93,24 +86,20 @@ export class Story {
     this.steps = [{}, ...this.lane.rounds.flatMap(of), { over: true }];
     this.pictures.replaceChildren(...stills(race.meta.shown));
     put(this.question, race.meta.question ?? '');
-    await document.documentElement.requestFullscreen?.().catch(() => null);
-    this.node.showModal();
-    this.entered();
+    await this.fill();
     this.go(0);
     this.next.focus();
   }
 
   /** Go on step by step without a press, until the end. */
   play(on) {
+    const advance = () => {
+      this.go(this.at + 1);
+      this.play(true);
+    };
     clearTimeout(this.playing);
-    this.playing =
-      on && this.at < this.steps.length - 1 ? setTimeout(() => this.advance(), STEP_MS) : null;
+    this.playing = on && this.at < this.steps.length - 1 ? setTimeout(advance, STEP_MS) : null;
     put(this.auto, this.playing ? W.story.pause : W.story.play);
-  }
-
-  advance() {
-    this.go(this.at + 1);
-    this.play(true);
   }
 
   key(event) {
@@ -157,7 +146,7 @@ export class Story {
   }
 
   says({ round, checked, over }) {
-    if (over) return headline(this.race, '');
+    if (over) return headline(this.race);
     const { plain } = this.lane;
     const by = drafterInWords(this.lane);
     if (!round) return [plain ? W.story.plain : W.story.begin(this.lane.title, by)];

@@ -1,8 +1,7 @@
-/* The trees of all rounds of the lane in focus, small and side by side: deep and narrow, or shallow
-   and wide; chains are lines. What was kept is coloured. Beneath, a number of its method's own. A
-   click opens the round. */
+/* The trees of all rounds of the lane in focus, small and side by side, what was kept coloured; beneath, a number of
+   its method's own. A click opens the round. */
 
-import { explained } from './explain.js';
+import { term } from './explain.js';
 import { h, put, svg } from './dom.js';
 import { countDrafted, countKept, dig } from '../records/fold.js';
 import { shapeOf } from '../records/shapes.js';
@@ -20,13 +19,10 @@ const ROOMY = 44; // where there is room
 const COLOURS = { idle: 'strong', kept: 'draft', relaxed: 'relaxed' };
 
 /** Edges as one line of SVG. */
-const line = (edges, x, [row, level]) =>
-  edges
-    .map(([a, b]) =>
-      [a, b].map(([r, d]) => `${(x + r * row).toFixed(1)} ${(d * level + 3).toFixed(1)}`),
-    )
-    .map(([from, to]) => `M${from}L${to}`)
-    .join('');
+function line(edges, x, [row, level]) {
+  const at = ([r, d]) => `${(x + r * row).toFixed(1)} ${(d * level + 3).toFixed(1)}`;
+  return edges.map(([from, to]) => `M${at(from)}L${at(to)}`).join('');
+}
 
 export class Strip {
   /** @param {Race} race @param {Painter} painter */
@@ -36,10 +32,9 @@ export class Strip {
     this.line = svg('polyline', { style: { fill: 'none', stroke: 'var(--vl-series-0)' } });
     this.now = svg('rect', { height: HIGH + BELOW, rx: 3, style: { fill: 'var(--vl-sunk)' } });
     this.told = h('span.vl-facts');
-    const title = explained('h3', W.strip.title, W.strip.help);
-    const box = h('div.vl-tree-box', { on: { click: (e) => this.click(e) } }, this.svg);
-    this.box = box;
-    this.node = h('div.vl-strip', h('header', title, this.told), box);
+    const title = h('h3', term(W.strip.title, W.strip.help));
+    this.box = h('div.vl-tree-box', { on: { click: (e) => this.click(e) } }, this.svg);
+    this.node = h('div.vl-strip', h('header', title, this.told), this.box);
     this.draw = this.draw.bind(this);
     race.on('reset round head end begin', () => painter.affordably(this.draw));
     race.on('select focus', () => painter.now(this.draw));
@@ -81,23 +76,19 @@ export class Strip {
 
   /** Place all rounds that are known: as wide as there is room. */
   lay(lane) {
-    const { box } = this;
     this.lane = lane;
     this.chart = lane.begin.charts.find(({ kind }) => kind === 'trees');
     const shapes = lane.rounds.map(shapeOf);
     const level = Math.min(LEVEL, (HIGH - 8) / Math.max(1, ...shapes.map(({ deep }) => deep)));
     const wide = Math.max(...shapes.map((shape) => shape.wide));
-    const room = box.clientWidth / shapes.length;
+    const room = this.box.clientWidth / shapes.length;
     const row = Math.min(ROW, Math.max(2, (Math.max(room, LEAST) - 6) / wide));
     this.ends = [];
     this.middles = [];
     let x = 0;
     this.cells = shapes.map((shape, i) => {
-      const width = Math.max(
-        LEAST,
-        Math.min(room, Math.max(ROOMY, row * wide + 6)),
-        shape.wide * row + 6,
-      );
+      const roomy = Math.min(room, Math.max(ROOMY, row * wide + 6));
+      const width = Math.max(LEAST, roomy, shape.wide * row + 6);
       const first = x + (width - (shape.wide - 1) * row) / 2;
       const cell = Object.entries(COLOURS).map(([kind, colour]) => {
         const style = { stroke: `var(--vl-${colour})`, 'stroke-width': kind === 'idle' ? 1 : 2.2 };

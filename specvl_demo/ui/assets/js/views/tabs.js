@@ -69,14 +69,7 @@ export class Tabs {
   }
 }
 
-const panel = (name, contents) =>
-  h(
-    'div.vl-panel',
-    {
-      role: 'tabpanel',
-      id: `vl-view-${name}`,
-      'aria-labelledby': `vl-tab-${name}`,
-      hidden: true,
-    },
-    contents,
-  );
+function panel(name, contents) {
+  const told = { role: 'tabpanel', id: `vl-view-${name}`, 'aria-labelledby': `vl-tab-${name}` };
+  return h('div.vl-panel', { ...told, hidden: true }, contents);
+}

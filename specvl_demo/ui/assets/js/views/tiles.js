@@ -1,9 +1,7 @@
-/* The examples as tiles: the first of their pictures, or the beginning of their clip, and a title. One for each paper
-   and one that fails are in sight, the others one press away. */
+/* The examples as tiles: one for each paper and one that fails in sight, the others one press away. */
 
-import { h, icon } from './dom.js';
-import { fmt } from '../words/numbers.js';
-import { W } from '../words/words.js';
+import { folded, h } from './dom.js';
+import { W, fmt } from '../words/words.js';
 
 const FRAMES = 4;
 const FIRST = 6;
@@ -17,16 +15,15 @@ function thumbnails({ thumbs, media }) {
 }
 
 /** What a race was shown: its pictures, of a clip the first frames. */
-export const stills = (shown = []) =>
-  shown.flatMap(({ name, frames }) =>
-    frames
-      .filter(Boolean)
-      .slice(0, FRAMES)
-      .map((src) => h('img', { src, alt: name })),
+export function stills(shown = []) {
+  const first = (frames) => frames.filter(Boolean).slice(0, FRAMES);
+  return shown.flatMap(({ name: alt, frames }) =>
+    first(frames).map((src) => h('img', { src, alt })),
   );
+}
 
-/** Examples in the order in which they are offered: the first of every paper, the first that fails, the others; where
- *  there is a choice, those of the page's own pair. */
+/** Examples as they are offered: the first of every paper, the first that fails, the others; first those of the
+ *  page's own pair. */
 export function offered({ examples, papers, pairs }) {
   const first = (fits) =>
     examples.find((e) => fits(e) && e.pair === pairs[0].id) ?? examples.find(fits);
@@ -45,15 +42,11 @@ export class Tiles {
     this.onpick = onpick;
     const all = offered(catalog);
     const rest = all.slice(FIRST);
+    const more = W.ask.moreExamples(rest.length);
     this.node = h(
       'div.vl-trays',
       this.tray(W.ask.examples, all.slice(0, FIRST)),
-      rest.length > 0 &&
-        h(
-          'details.vl-more-examples',
-          h('summary', icon('chevron'), h('span', W.ask.moreExamples(rest.length))),
-          this.tray(W.ask.moreExamples(rest.length), rest),
-        ),
+      rest.length > 0 && folded('details.vl-more-examples', more, this.tray(more, rest)),
     );
   }
 
@@ -70,18 +63,15 @@ export class Tiles {
   }
 
   tile(example) {
+    const { fails, id, title, why } = example;
+    const on = { click: () => this.onpick(example) };
     return h(
-      'button',
-      {
-        class: example.fails ? 'vl-tile fails' : 'vl-tile',
-        title: example.fails || example.why,
-        data: { example: example.id },
-        on: { click: () => this.onpick(example) },
-      },
+      fails ? 'button.vl-tile.fails' : 'button.vl-tile',
+      { title: fails || why, data: { example: id }, on },
       h('span.vl-tile-media', thumbnails(example).slice(0, 2)),
-      h('span.vl-tile-title', example.title),
+      h('span.vl-tile-title', title),
       h('span.vl-tile-note', this.gained(example)),
-      example.fails && h('span.vl-tile-note.fails', W.ask.fails),
+      fails && h('span.vl-tile-note.fails', W.ask.fails),
     );
   }
 }

@@ -4,8 +4,7 @@ import { h, put } from './dom.js';
 import { term } from './explain.js';
 import { PHASES } from '../records/fold.js';
 import { doubt, early, hedged } from '../records/verdict.js';
-import { fmt } from '../words/numbers.js';
-import { W } from '../words/words.js';
+import { W, fmt } from '../words/words.js';
 
 const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where'];
 const EXPLAINED = ['speedup', 'tau']; // what a newcomer cannot know
@@ -17,22 +16,13 @@ export class Track {
     this.rows = new Map();
     this.draw = this.draw.bind(this);
     this.body = h('tbody');
-    this.node = h(
-      'table.vl-track',
-      h('caption.vl-hidden', W.track.caption),
-      h(
-        'thead',
-        h(
-          'tr',
-          ['lane', 'bar', ...COLUMNS].map((c) => {
-            const [text, help] = [W.track[c], W.track[`${c}Help`]];
-            const named = EXPLAINED.includes(c) ? term(text, help) : text;
-            return h('th', { scope: 'col', class: c, title: help }, named);
-          }),
-        ),
-      ),
-      this.body,
-    );
+    const column = (c) => {
+      const [text, help] = [W.track[c], W.track[`${c}Help`]];
+      const named = EXPLAINED.includes(c) ? term(text, help) : text;
+      return h('th', { scope: 'col', class: c, title: help }, named);
+    };
+    const head = h('thead', h('tr', ['lane', 'bar', ...COLUMNS].map(column)));
+    this.node = h('table.vl-track', h('caption.vl-hidden', W.track.caption), head, this.body);
     race.on('reset', () => {
       this.rows.clear();
       this.body.replaceChildren();
@@ -62,29 +52,18 @@ export class Track {
     const tokens = h('td.bar', h('div.vl-barline', bar, count));
     const row = h('tr', { data: { lane: lane.number } }, head, tokens, Object.values(cells));
     this.body.append(row);
-    this.rows.set(lane.name, {
-      row,
-      name,
-      switches: shows && named,
-      fill,
-      bar,
-      count,
-      shares,
-      cells,
-    });
+    const switches = shows && named;
+    this.rows.set(lane.name, { row, name, switches, fill, bar, count, shares, cells });
   }
 
   draw() {
     const { race } = this;
     const { compared } = race.meta;
-    const reasons = new Map(race.list.map((one) => [one, doubt(race, one) ?? early(race, one)]));
+    const doubts = race.list.map((lane) => doubt(race, lane));
+    const reasons = new Map(race.list.map((lane, i) => [lane, doubts[i] ?? early(race, lane)]));
     // Beside lanes that have no speedup, the plain one has none either.
-    const told = race.list.some(
-      (one) => one !== race.baseline && (!reasons.get(one) || hedged(reasons.get(one))),
-    );
-    const disturbed = race.list
-      .map((one) => doubt(race, one))
-      .find((why) => why?.kind === 'disturbed');
+    const told = race.rivals.some((lane) => !reasons.get(lane) || hedged(reasons.get(lane)));
+    const disturbed = doubts.find((why) => why?.kind === 'disturbed');
     this.node.classList.toggle('disturbed', disturbed !== undefined);
     for (const lane of race.list) {
       const { row, name, switches, fill, bar, count, shares, cells } = this.rows.get(lane.name);
@@ -107,10 +86,9 @@ export class Track {
       const total = !why && race.finished && compared?.lanes[lane.name].speedup_total;
       if (total) cells.speedup.append(h('small', W.track.total(total.toFixed(2))));
       const timed = lane.end?.again?.length ? W.track.timed(lane.timings.map(fmt.seconds)) : '';
-      const help = [timed, total && W.track.totalHelp(fmt.seconds(lane.before))]
-        .filter(Boolean)
-        .join('. ');
-      cells.speedup.title = !why ? help : rough ? why.sentence : W.track.unknown(why.sentence);
+      const read = total && W.track.totalHelp(fmt.seconds(lane.before));
+      const doubted = why && (rough ? why.sentence : W.track.unknown(why.sentence));
+      cells.speedup.title = doubted ?? [timed, read].filter(Boolean).join('. ');
       put(cells.speed, fmt.speed(t.tokens_per_s));
       put(cells.tau, fmt.number(t.tau));
       put(cells.clock, fmt.seconds(t.decode_s || null));

@@ -1,13 +1,13 @@
 /* The token tree of one round: what was drafted, what the target kept, what it wrote instead. Own SVG: it redraws in
-   a millisecond. Columns are depths, wide enough for their words; node size and edge width follow the draft's
-   probability. While a round is on its way it grows: drafts appear level by level, then the check sweeps over them. */
+   a millisecond. Columns are depths; node size and edge width follow the draft's probability. While a round is on its
+   way, drafts appear level by level, then the check sweeps over them. */
 
-import { explained } from './explain.js';
+import { term } from './explain.js';
 import { h, svg, put } from './dom.js';
 import { children, countDrafted, countKept, depths, reason, rejected } from '../records/fold.js';
+import { rowsOf } from '../records/shapes.js';
 import { probability, shown, wordOf } from '../records/text.js';
-import { fmt } from '../words/numbers.js';
-import { W } from '../words/words.js';
+import { W, fmt } from '../words/words.js';
 
 const PAD = { left: 18, right: 14, top: 36, bottom: 26 };
 const CHAR = 7.3; // width of a character of a label
@@ -27,47 +27,27 @@ export class TreeView {
     this.race = race;
     this.painter = painter;
     this.facts = h('span.vl-facts');
-    this.slider = h('input', {
-      type: 'range',
-      min: 0,
-      max: 0,
-      value: 0,
-      'aria-label': W.tree.slider,
-      on: { input: () => this.scrub(Number(this.slider.value)) },
-    });
+    const input = () => this.scrub(Number(this.slider.value));
+    const range = { type: 'range', min: 0, max: 0, value: 0, 'aria-label': W.tree.slider };
+    this.slider = h('input', { ...range, on: { input } });
     this.svg = svg('svg.vl-tree', { role: 'none' });
     this.id = `vl-tree${(serial += 1)}`;
-    this.box = h(
-      'div.vl-tree-box',
-      {
-        role: 'tree',
-        tabindex: '0',
-        'aria-label': W.tree.title,
-        on: { click: (e) => this.click(e), keydown: (e) => this.key(e) },
-      },
-      this.svg,
-    );
-    this.node = h(
-      'section.vl-card.vl-tree-card',
-      h('header', explained('h2', W.tree.title, W.tree.help), this.facts, this.slider),
-      this.box,
-    );
+    const { title, help } = W.tree;
+    const on = { click: (e) => this.click(e), keydown: (e) => this.key(e) };
+    const props = { role: 'tree', tabindex: '0', 'aria-label': title, on };
+    this.box = h('div.vl-tree-box', props, this.svg);
+    const head = h('header', h('h2', term(title, help)), this.facts, this.slider);
+    this.node = h('section.vl-card.vl-tree-card', head, this.box);
     this.draw = this.draw.bind(this);
     race.on('reset round head select focus end begin', (_, type) => {
       if (type === 'end') this.drawn = null; // only now is the last token known to end the answer
-      this.wake(type);
+      const asked = type === 'select' || type === 'focus';
+      painter[asked ? 'now' : 'affordably'](this.draw);
     });
-    this.resized = new ResizeObserver(() => {
+    new ResizeObserver(() => {
       this.drawn = null;
       painter.now(this.draw);
-    });
-    this.resized.observe(this.box);
-  }
-
-  /** What the visitor asked for is drawn at once, what streams in where that is affordable. */
-  wake(type) {
-    if (type === 'select' || type === 'focus') this.painter.now(this.draw);
-    else this.painter.affordably(this.draw);
+    }).observe(this.box);
   }
 
   scrub(index) {
@@ -111,8 +91,7 @@ export class TreeView {
     const own = node === round.tree.tokens.length;
     const at = own ? round.tokens.length - 1 : round.path.indexOf(node) - 1;
     const token = focused.first(round) + at;
-    const what = at >= 0 ? { token } : { round: round.index, node };
-    this.race.pick(focused, what);
+    this.race.pick(focused, at >= 0 ? { token } : { round: round.index, node });
   }
 
   /** The node that is picked, or whose token is; the target's own token comes after all that were drafted. */
@@ -137,10 +116,11 @@ export class TreeView {
     const making = race.selected ? null : race.making(lane);
     this.slider.max = Math.max(0, race.shown(lane) - 1, round.index);
     this.slider.value = round.index;
+    const told = [lane.title, round.index, countDrafted(round)];
     const facts =
       making && countDrafted(round)
-        ? W.tree.making(lane.title, round.index, countDrafted(round), making.verified > 0)
-        : W.tree.facts(lane.title, round.index, countDrafted(round), countKept(round));
+        ? W.tree.making(...told, making.verified > 0)
+        : W.tree.facts(...told, countKept(round));
     put(this.facts, facts);
     this.slider.setAttribute('aria-valuetext', facts);
     const width = this.box.clientWidth;
@@ -183,67 +163,62 @@ export class TreeView {
   paint(round, width, height) {
     const { tree, path } = round;
     const last = round.tokens.length - 1;
-    const before = this.lane.first(round);
-    const said = (i) => this.lane.said(before + i);
+    const first = this.lane.first(round);
+    const said = (i) => this.lane.said(first + i);
     const drafted = tree.tokens.length; // the node after all of them is the target's own token
     const plan = lay(tree, path, round.tokens[last].origin === 'target');
     const words = (i) => (i < drafted ? (tree.texts?.[i] ?? '') : said(last));
     const prob = (i) => (i && tree.draft_logp?.[i] != null ? Math.exp(tree.draft_logp[i]) : null);
     const { px, ends, wide, most, lines } = columns(plan, words, prob, width);
-    const tall = Math.max(height, PAD.top + PAD.bottom + (plan.leaves - 1) * ROW);
-    const gap =
-      plan.leaves > 1 ? Math.min(GAP, (tall - PAD.top - PAD.bottom) / (plan.leaves - 1)) : 0;
-    const first = (tall - gap * (plan.leaves - 1)) / 2;
-    const at = (i) => [px[plan.depth[i]], first + plan.row[i] * gap];
+    const below = plan.leaves - 1;
+    const edge = PAD.top + PAD.bottom;
+    const tall = Math.max(height, edge + below * ROW);
+    const gap = below ? Math.min(GAP, (tall - edge) / below) : 0;
+    this.spots = plan.depth.map((d, i) => [px[d], (tall - gap * below) / 2 + plan.row[i] * gap]);
     const kept = new Map(path.slice(1).map((node, i) => [node, round.tokens[i].origin]));
     kept.set(0, 'root').set(drafted, 'target').set(rejected(round)[0], 'rejected');
-    const [edges, nodes, labels] = [svg('g'), svg('g'), svg('g', { 'aria-hidden': 'true' })];
+    const groups = [svg('g'), svg('g'), svg('g', { 'aria-hidden': 'true' })];
     // What grows with the round, and where it ends: {depth, kind, node, nodes: elements, to}.
-    this.parts = plan.depth.map((d, i) => {
-      const [x, y] = at(i);
+    this.parts = this.spots.map(([x, y], i) => {
       const own = i === drafted;
-      const inner = plan.inner[i];
+      const p = prob(i);
       const kind = kept.get(i) ?? 'idle';
-      const thick = ['draft', 'relaxed'].includes(kind) ? 2.4 : 0.8 + 1.4 * (prob(i) ?? 0.3);
-      const edge = i > 0 && curve(at(plan.parent[i]), [x, y], 'edge', own ? 1.6 : thick);
-      const r = i === 0 ? 4 : 2.2 + 3.4 * Math.sqrt(prob(i) ?? 0.2);
-      const shape = own
-        ? { d: `M${x - 5} ${y}L${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}Z` }
-        : { cx: x, cy: y, r };
-      const node = svg(
-        own ? 'path.node' : 'circle.node',
-        { ...shape, id: `${this.id}-${i}`, role: 'treeitem', 'data-node': i },
-        svg('title', { text: this.describe(round, i, said(last)) }),
-      );
-      const high = lines > 1 && d % 2 === 1;
+      const title = this.describe(round, i, said(last));
+      const node = this.dot(i, own, p, title);
+      const thick = ['draft', 'relaxed'].includes(kind) ? 2.4 : 0.8 + 1.4 * (p ?? 0.3);
+      const line = i > 0 && curve(this.spots[plan.parent[i]], [x, y], own ? 1.6 : thick);
+      const inner = plan.inner[i];
       const text = short(words(i), most);
+      const high = lines > 1 && plan.depth[i] % 2 === 1;
       const word = (own || tree.texts) && label(own ? x + 2 : x, y, text, inner, high);
-      const roomy = !inner || gap > GAP - 4 || plan.leaves === 1;
-      const number = prob(i) !== null && roomy && chance(x, y, prob(i), text, inner);
-      if (edge) edges.append(edge);
-      nodes.append(node);
+      const roomy = !inner || gap > GAP - 4 || !below;
+      const number = p !== null && roomy && chance(x, y, p, text, inner);
       const written = [word, number].filter(Boolean);
       for (const one of written) one.dataset.node = i;
-      labels.append(...written);
-      const all = [edge, node, ...written].filter(Boolean);
-      return { depth: own ? Infinity : d, kind, node, nodes: all, to: ends[i] + PAD.right };
+      const drawn = [line ? [line] : [], [node], written];
+      drawn.forEach((some, k) => groups[k].append(...some));
+      const depth = own ? Infinity : plan.depth[i];
+      return { depth, kind, node, nodes: drawn.flat(), to: ends[i] + PAD.right };
     });
     this.sweep = svg('line.sweep', { y1: 4, y2: tall - 4 });
     this.px = px;
     this.plan = plan;
-    this.spots = plan.depth.map((_, i) => at(i));
     this.svg.setAttribute('viewBox', `0 0 ${wide} ${tall}`);
     this.svg.style.width = `${wide}px`;
     this.svg.style.height = `${tall}px`;
-    this.svg.replaceChildren(edges, nodes, labels, this.sweep);
-    this.box.setAttribute(
-      'aria-label',
-      W.tree.say(
-        round.index,
-        drafted - 1,
-        round.tokens.map((t, i) => `${shown(said(i))} (${W.origins[t.origin]})`),
-      ),
-    );
+    this.svg.replaceChildren(...groups, this.sweep);
+    const tokens = round.tokens.map((t, i) => `${shown(said(i))} (${W.origins[t.origin]})`);
+    this.box.setAttribute('aria-label', W.tree.say(round.index, drafted - 1, tokens));
+  }
+
+  /** What stands for a node: a diamond for the target's own token, else a circle as large as it is likely. */
+  dot(i, own, p, title) {
+    const [x, y] = this.spots[i];
+    const diamond = { d: `M${x - 5} ${y}L${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}Z` };
+    const circle = { cx: x, cy: y, r: i === 0 ? 4 : 2.2 + 3.4 * Math.sqrt(p ?? 0.2) };
+    const props = { id: `${this.id}-${i}`, role: 'treeitem', 'data-node': i };
+    const told = svg('title', { text: title });
+    return svg(own ? 'path.node' : 'circle.node', { ...props, ...(own ? diamond : circle) }, told);
   }
 
   /** Show as much of the round as is made: {drafted, verified}, null for all of it. */
@@ -262,12 +237,10 @@ export class TreeView {
     }
     const on = making && making.verified > 0 && making.verified < 1;
     this.sweep.style.opacity = on ? '' : '0';
-    if (on) {
-      const i = Math.min(deepest - 1, Math.floor(verified));
-      const x = this.px[i] + (verified - i) * (this.px[i + 1] - this.px[i]);
-      this.sweep.setAttribute('x1', x);
-      this.sweep.setAttribute('x2', x);
-    }
+    if (!on) return;
+    const i = Math.min(deepest - 1, Math.floor(verified));
+    const x = this.px[i] + (verified - i) * (this.px[i + 1] - this.px[i]);
+    for (const end of ['x1', 'x2']) this.sweep.setAttribute(end, x);
   }
 
   describe(round, i, own) {
@@ -290,23 +263,20 @@ function leavesOf({ tree, path, tokens }) {
   return leaves + (tokens.at(-1).origin === 'target' && inner.has(path.at(-1)) ? 1 : 0);
 }
 
-/** Where the columns stand: wide enough for the words above inner nodes, spread over the room there is. Where there is
- *  too little, the words of a chain stand on two lines, then are cut; if that does not do, the whole scrolls. */
+/** Where the columns stand. Where room is short, the words of a chain stand on two lines, then are cut; then the
+ *  whole scrolls. */
 function columns(plan, words, prob, width) {
-  const tries = [
-    [MOST, 1],
-    [MOST, 2],
-    [FEWER, 2],
-  ];
-  let found;
-  for (const [most, lines] of plan.single ? tries : tries.slice(0, 1)) {
-    found = { ...spread(plan, words, prob, width, most, lines), most, lines };
-    if (found.wide <= width) break;
-  }
-  return found;
+  const spread = (most, lines) => ({
+    ...place(plan, words, prob, width, most, lines),
+    most,
+    lines,
+  });
+  let found = spread(MOST, 1);
+  if (plan.single && found.wide > width) found = spread(MOST, 2);
+  return plan.single && found.wide > width ? spread(FEWER, 2) : found;
 }
 
-function spread(plan, words, prob, width, most, lines) {
+function place(plan, words, prob, width, most, lines) {
   const deepest = Math.max(1, ...plan.depth);
   const need = Array.from({ length: deepest }, () => (lines > 1 ? TIGHT : LEAST));
   const length = (i) => CHAR * short(words(i), most).length;
@@ -329,28 +299,19 @@ function spread(plan, words, prob, width, most, lines) {
   return { px, ends, wide: Math.max(width, Math.ceil(Math.max(...ends)) + PAD.right) };
 }
 
-/** Depth and row of every node: leaves one below the other, parents beside the middle of their children, the kept path
- *  on top. With `own`, one more node at the end stands for the target's own token. */
+/** Depth and row of every node. With `own`, one more node at the end stands for the target's own token. */
 function lay(tree, path, own) {
   const depth = depths(tree);
   const parent = [...tree.parent];
   const kids = children(tree);
-  const onPath = new Set(path);
-  for (const list of kids) list.sort((a, b) => onPath.has(b) - onPath.has(a));
+  const last = path.at(-1);
   if (own) {
-    const last = path[path.length - 1];
     kids[last].unshift(depth.length);
     kids.push([]);
     depth.push(depth[last] + 1);
     parent.push(last);
   }
-  const row = [];
-  let leaves = 0;
-  const walk = (i) => {
-    kids[i].forEach(walk);
-    row[i] = kids[i].length ? (row[kids[i][0]] + row[kids[i][kids[i].length - 1]]) / 2 : leaves++;
-  };
-  walk(0);
+  const { row, leaves } = rowsOf(kids, own ? [...path, parent.length - 1] : path);
   const inner = kids.map((list) => list.length > 0);
   const levels = depth.filter((_, i) => inner[i]);
   const single = new Set(levels).size === levels.length; // no two words can meet but along the chain
@@ -358,14 +319,11 @@ function lay(tree, path, own) {
   return { depth, row, parent, leaves, inner, single, long };
 }
 
-function curve([x0, y0], [x1, y1], cls, width) {
+function curve([x0, y0], [x1, y1], width) {
   const xm = (x0 + x1) / 2;
   const f = (v) => v.toFixed(1);
-  return svg('path', {
-    class: cls,
-    'stroke-width': width.toFixed(2),
-    d: `M${f(x0)} ${f(y0)}C${f(xm)} ${f(y0)} ${f(xm)} ${f(y1)} ${f(x1)} ${f(y1)}`,
-  });
+  const d = `M${f(x0)} ${f(y0)}C${f(xm)} ${f(y0)} ${f(xm)} ${f(y1)} ${f(x1)} ${f(y1)}`;
+  return svg('path.edge', { 'stroke-width': width.toFixed(2), d });
 }
 
 /** The beginning of a token, as long as there is room beside its node. */

@@ -1,13 +1,12 @@
-/* What if the drafter were better, the draft longer, its cost different? Below the race, its answer is raced again in
-   the browser with other numbers, next to the recorded race and the formula. */
+/* What if the drafter were better, the draft longer, its cost different? The race simulated with other numbers, and
+   the formula. */
 
 import { term } from './explain.js';
-import { button, h, icon, put, svg } from './dom.js';
+import { button, folded, h, put, svg } from './dom.js';
 import { breakEven, learn, payOff, simulate } from '../records/simulate.js';
 import { doubt, hedged } from '../records/verdict.js';
 import { WHATIF } from '../words/whatifwords.js';
-import { W } from '../words/words.js';
-import { fmt } from '../words/numbers.js';
+import { W, fmt } from '../words/words.js';
 
 const LONGEST = 20;
 
@@ -35,29 +34,18 @@ export class WhatIf {
     this.curve = svg('svg.vl-curve', { role: 'img' });
     new ResizeObserver(() => painter.soon(this.draw)).observe(this.curve);
     this.rounds = h('div.vl-rounds-strip', { role: 'img' });
-    this.body = h(
-      'div.vl-whatif-body',
-      this.sliders,
-      h(
-        'div.vl-stack',
-        h(
-          'section.vl-card.vl-whatif-race',
-          this.says,
-          this.bars.map(({ node }) => node),
-          h('div.vl-buttons', this.again),
-          this.rounds,
-        ),
-        h('section.vl-card.vl-whatif-race', this.formula, this.curve, this.why),
-      ),
-    );
-    this.node = h(
-      'details.vl-card.vl-whatif',
-      { hidden: true, on: { toggle: () => this.load() } },
-      h('summary', icon('chevron'), h('span', WHATIF.title)),
-      h('p.vl-help', WHATIF.help),
-      this.body,
-    );
+    const card = (...parts) => h('section.vl-card.vl-whatif-race', ...parts);
+    const bars = [...this.bars.map(({ node }) => node), h('div.vl-buttons', this.again)];
+    const raced = card(this.says, bars, this.rounds);
+    const cards = h('div.vl-stack', raced, card(this.formula, this.curve, this.why));
     this.load = this.load.bind(this);
+    this.node = folded(
+      'details.vl-card.vl-whatif',
+      WHATIF.title,
+      { hidden: true, on: { toggle: this.load } },
+      h('p.vl-help', WHATIF.help),
+      h('div.vl-whatif-body', this.sliders, cards),
+    );
     race.on('reset begin lane end focus compared', () => painter.affordably(this.load));
   }
 
@@ -78,10 +66,9 @@ export class WhatIf {
     const { quality, gamma, draft, row, requests } = this.known;
     this.values = { quality, gamma, draft, row, requests };
     const costs = doubt(race, lane) ? null : payOff(lane, race.baseline.at(Infinity));
-    const told = costs
-      ? WHATIF.costs({ ...costs, gamma, even: breakEven(this.known) }, fmt.percent)
-      : [];
-    this.why.replaceChildren(...told.map((text) => h('p', { text })));
+    const all = costs && { ...costs, gamma, even: breakEven(this.known) };
+    const told = all ? WHATIF.costs(all, fmt.percent) : [];
+    this.why.replaceChildren(...told.map((text) => h('p', text)));
     this.sliders.replaceChildren(...this.slidersOf(), this.reset);
     this.shown = Infinity;
     this.draw();
@@ -96,36 +83,29 @@ export class WhatIf {
       row: [0, Math.max(0.2, 3 * row), 0.002],
       requests: [1, 64, 1],
     };
+    return Object.entries(range).map(([key, bounds]) => this.slider(key, bounds));
+  }
+
+  /** @param {string} key @param {number[]} range */
+  slider(key, [min, max, step]) {
     const steps = (x) => WHATIF.steps(x.toFixed(3));
-    const write = {
-      quality: fmt.percent,
-      gamma: String,
-      draft: steps,
-      row: steps,
-      requests: String,
+    const write = { quality: fmt.percent, draft: steps, row: steps }[key] ?? String;
+    const out = h('output', write(this.values[key]));
+    const set = () => {
+      this.values[key] = Number(input.value);
+      const told = write(this.values[key]);
+      input.setAttribute('aria-valuetext', told);
+      put(out, told);
+      this.shown = Infinity;
+      this.painter.soon(this.draw);
     };
-    return Object.entries(range).map(([key, [min, max, step]]) => {
-      const out = h('output', write[key](this.values[key]));
-      const set = () => {
-        this.values[key] = Number(input.value);
-        input.setAttribute('aria-valuetext', write[key](this.values[key]));
-        put(out, write[key](this.values[key]));
-        this.shown = Infinity;
-        this.painter.soon(this.draw);
-      };
-      const bounds = { type: 'range', min, max, step };
-      const input = h('input', { ...bounds, id: `vl-w-${key}`, on: { input: set } });
-      input.value = this.values[key];
-      const [title, help] = WHATIF.sliders[key];
-      return h(
-        'div.vl-slider',
-        h('label', { for: input.id, class: 'vl-hidden', text: title }),
-        term(title, help),
-        out,
-        input,
-        h('small.vl-help', WHATIF.was(write[key](this.known[key]))),
-      );
-    });
+    const id = `vl-w-${key}`;
+    const input = h('input', { type: 'range', min, max, step, id, on: { input: set } });
+    input.value = this.values[key];
+    const [title, help] = WHATIF.sliders[key];
+    const label = h('label.vl-hidden', { for: id, text: title });
+    const was = h('small.vl-help', WHATIF.was(write(this.known[key])));
+    return h('div.vl-slider', label, term(title, help), out, input, was);
   }
 
   /** Show the three lanes again, each at its own pace. */
@@ -148,56 +128,41 @@ export class WhatIf {
     if (!known || !values || !this.node.open) return; // the box is sized before it is loaded
     const made = simulate(known, values);
     const { recorded, n } = known;
-    const doubted = doubt(this.race, this.race.focused);
+    const { focused } = this.race;
+    const doubted = doubt(this.race, focused);
     const rough = hedged(doubted);
     const was = doubted ? rough : recorded.speedup;
-    const speeds = { ar: 1, recorded: was, simulated: made.speedup };
-    const titles = {
-      ar: WHATIF.ar,
-      recorded: WHATIF.recorded(this.race.focused.title),
-      simulated: WHATIF.simulated,
+    const told = {
+      ar: [WHATIF.ar, 1],
+      recorded: [WHATIF.recorded(focused.title), was],
+      simulated: [WHATIF.simulated, made.speedup],
     };
+    const fastest = Math.max(1, was, made.speedup);
     for (const { name, fill, label, value } of bars) {
-      put(label, titles[name]);
+      const [title, speed] = told[name];
+      put(label, title);
       const hedge = name === 'recorded' && rough;
-      put(value, hedge ? W.track.about(rough.toFixed(1)) : fmt.times(speeds[name]));
+      put(value, hedge ? W.track.about(rough.toFixed(1)) : fmt.times(speed));
       // Standing: lengths are speeds. Moving: lengths are tokens written so far.
-      const part =
-        this.shown === Infinity
-          ? speeds[name] / Math.max(1, ...Object.values(speeds))
-          : Math.min(1, (this.shown * speeds[name]) / n);
-      fill.style.transform = `scaleX(${part})`;
+      const moving = Math.min(1, (this.shown * speed) / n);
+      fill.style.transform = `scaleX(${this.shown === Infinity ? speed / fastest : moving})`;
     }
     const as = Object.keys(values).every((key) => values[key] === known[key]);
     const [s, r] = [made, recorded].map((one) => one.speedup.toFixed(2));
     const says = doubted ? WHATIF.unsure(s, W.charts.noSpeedup(doubted), as) : null;
     put(this.says, says ?? WHATIF[as ? 'same' : 'other'](s, r));
-    put(
-      this.formula,
-      WHATIF.formula({
-        tau: made.tau.toFixed(2),
-        v: made.verify.toFixed(3),
-        gamma: values.gamma,
-        c: values.draft.toFixed(3),
-        s: made.speedup.toFixed(2),
-      }),
-    );
+    const [v, c] = [made.verify, values.draft].map((x) => x.toFixed(3));
+    put(this.formula, WHATIF.formula({ tau: made.tau.toFixed(2), v, gamma: values.gamma, c, s }));
     this.strip(as ? recorded : made);
     this.drawCurve(made);
   }
 
   /** Every round as a block, as wide as what it wrote: guessed tokens green, the target's own blue. */
   strip({ rounds }) {
-    this.rounds.replaceChildren(
-      ...rounds.map(({ kept }) =>
-        h(
-          'span',
-          { style: { 'flex-grow': String(kept + 1) } },
-          kept > 0 && h('i.draft', { style: { 'flex-grow': String(kept) } }),
-          h('i.target', { style: { 'flex-grow': '1' } }),
-        ),
-      ),
-    );
+    const wide = (n) => ({ style: { 'flex-grow': String(n) } });
+    const block = ({ kept }) =>
+      h('span', wide(kept + 1), kept > 0 && h('i.draft', wide(kept)), h('i.target', wide(1)));
+    this.rounds.replaceChildren(...rounds.map(block));
     this.rounds.setAttribute('aria-label', WHATIF.roundsSay(rounds.length));
   }
 

@@ -1,5 +1,34 @@
-/* Every word on the page, but for those that only one view has (comparewords.js, whatifwords.js). Sentences with
-   numbers are functions; nothing here knows the DOM. */
+/* Every word on the page, but for those of one view (comparewords.js, whatifwords.js), and how numbers are written.
+ */
+
+const UNKNOWN = '–'; // never zero
+
+/** @type {(write: (x: number) => string) => (x: unknown) => string} */
+const known = (write) => (x) => (typeof x === 'number' && Number.isFinite(x) ? write(x) : UNKNOWN);
+
+/** @param {number} s */
+function inSeconds(s) {
+  if (s >= 1) return `${s.toFixed(2)} s`;
+  return `${(s * 1000).toFixed(s < 0.01 ? 1 : 0)} ms`;
+}
+
+/** @param {number} p */
+function inThousandths(p) {
+  if (p >= 0.9995) return '1.00';
+  return p < 0.001 ? '<.001' : p.toFixed(3).replace(/^0/, '');
+}
+
+export const fmt = {
+  /** @param {unknown} x */
+  number: (x, digits = 2) => known((n) => n.toFixed(digits))(x),
+  speed: known((x) => x.toFixed(x >= 99.95 ? 0 : 1)),
+  times: known((x) => `${x.toFixed(2)}×`),
+  seconds: known(inSeconds),
+  percent: known((x) => `${(100 * x).toFixed(x > 0 && x < 0.095 ? 1 : 0)} %`),
+  prob: known(inThousandths),
+  /** @param {number} n */
+  bytes: (n) => (n >= 1 << 20 ? `${(n / (1 << 20)).toFixed(1)} MB` : `${Math.ceil(n / 1024)} kB`),
+};
 
 export const count = (n, one, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
 
@@ -9,7 +38,7 @@ const NUMBERS = 'no one two three four five six seven eight nine ten'.split(' ')
 const spelt = (n) => NUMBERS[n] ?? n;
 
 /** A large number with its thousands apart. */
-const fmt = (n) => n.toLocaleString('en');
+const grouped = (n) => n.toLocaleString('en');
 
 /** Names listed in a sentence. */
 const list = (names) =>
@@ -21,8 +50,11 @@ const phases = { draft_s: 'draft', verify_s: 'verify', commit_s: 'commit', other
 
 const EQUAL = 0.05; // a speedup so near to one is none
 
-const agree = (alike) =>
-  alike === null ? '' : `; ${(100 * alike).toFixed(0)} % of the text agrees`;
+const portion = (share) => `${(100 * share).toFixed(0)} %`;
+
+const agree = (alike) => (alike === null ? '' : `; ${portion(alike)} of the text agrees`);
+
+const proposed = (text, p) => `The drafter proposed ${text}${p ? ` with probability ${p}` : ''}`;
 
 export const W = {
   name: 'SpecVL',
@@ -100,10 +132,8 @@ export const W = {
     tokensOf: (title) => `Tokens of ${title}`,
   },
   legend: {
+    ...origins,
     title: 'How to read the text',
-    draft: 'accepted draft',
-    relaxed: 'relaxed',
-    target: 'written by the target',
     rejected: 'rejected',
     other: 'not as autoregressive',
     otherHelp:
@@ -182,9 +212,9 @@ export const W = {
   },
   why: {
     accepted: ({ text, p, sampled }) =>
-      `The drafter proposed ${text}${p ? ` with probability ${p}` : ''}, and the target ${sampled ? 'drew the same token' : 'would have written the same token'}: kept.`,
+      `${proposed(text, p)}, and the target ${sampled ? 'drew the same token' : 'would have written the same token'}: kept.`,
     relaxed: ({ text, p, top, topP }) =>
-      `The drafter proposed ${text}${p ? ` with probability ${p}` : ''}. The target itself would have written ${top ?? 'another token'}${topP ? ` (${topP})` : ''}; the method’s rule let the draft through.`,
+      `${proposed(text, p)}. The target itself would have written ${top ?? 'another token'}${topP ? ` (${topP})` : ''}; the method’s rule let the draft through.`,
     corrected: ({ text, topP, drafted, kept, sampled }) =>
       `${kept ? `The ${kept > 1 ? `first ${kept} drafted tokens were` : 'first drafted token was'} kept; none of the others` : `None of the ${count(drafted, 'drafted token')}`} is what the target wanted at this place, so it wrote ${text} itself${!sampled && topP ? ` (probability ${topP})` : ''}.`,
     bonus: ({ text }) =>
@@ -195,7 +225,7 @@ export const W = {
   fallen: {
     another: 'another token',
     rejected: ({ text, p, own, ownP, relaxed, sampled }) =>
-      `The drafter proposed ${text}${p ? ` with probability ${p}` : ''}. The target ${sampled ? 'drew' : 'preferred'} ${own}${ownP && !sampled ? ` (${ownP})` : ''}${relaxed ? `, and ${relaxed} was let through in its place` : ''}: rejected.`,
+      `${proposed(text, p)}. The target ${sampled ? 'drew' : 'preferred'} ${own}${ownP && !sampled ? ` (${ownP})` : ''}${relaxed ? `, and ${relaxed} was let through in its place` : ''}: rejected.`,
     after: ({ lost, own, sampled }) =>
       `This was guessed to come after ${lost}, which was rejected: the target ${sampled ? 'drew' : 'preferred'} ${own} there. What follows a rejected token is never used.`,
     ended: 'The answer had ended before this place: not used.',
@@ -274,10 +304,9 @@ export const W = {
     model: 'a small model',
     rule: 'a rule without a second model',
     guessed: (by) => ` were guessed by ${by} and confirmed by the large one`,
-    none: (by, of) =>
-      `Nothing that ${by}${of && ` (${of.trim().replace(/^of /, '')})`} guessed was kept`,
-    ended: (by, of) =>
-      `Of all that ${by}${of && ` (${of.trim().replace(/^of /, '')})`} guessed, only the end of the answer was right`,
+    by: (by, of) => `${by}${of && ` (${of.replace(/^ of /, '')})`} guessed`,
+    none: (...by) => `Nothing that ${W.headline.by(...by)} was kept`,
+    ended: (...by) => `Of all that ${W.headline.by(...by)}, only the end of the answer was right`,
     relaxed: (n, all) => `${n} of ${count(all, 'token')}`,
     through: (n) => ` ${n === 1 ? 'was' : 'were'} let through without being confirmed`,
     answer: (same, begun) =>
@@ -393,9 +422,9 @@ export const W = {
     greedy: (titles) =>
       `${list(titles)} ${titles.length === 1 ? 'is' : 'are'} not defined for sampling, and left out: set the temperature to 0 to include ${titles.length === 1 ? 'it' : 'them'}.`,
     long: (n, most) =>
-      `The question has ${fmt(n)} characters; ${fmt(most)} are the limit. Shorten it, then run.`,
+      `The question has ${grouped(n)} characters; ${grouped(most)} are the limit. Shorten it, then run.`,
     longSystem: (n, most) =>
-      `The system prompt has ${fmt(n)} characters; ${fmt(most)} are the limit. Shorten it, then run.`,
+      `The system prompt has ${grouped(n)} characters; ${grouped(most)} are the limit. Shorten it, then run.`,
   },
   loading: {
     title: 'Precision and picture detail',
@@ -526,14 +555,13 @@ export const W = {
     measure: 'Measure without drawing',
     undrawn: 'Measuring without drawing; it is played back when it is done.',
     busyNow: (others) =>
-      `Other programs use ${(100 * others).toFixed(0)} % of the machine: these times will not count.`,
+      `Other programs use ${portion(others)} of the machine: these times will not count.`,
     fromFile: (name) => `This race comes from the file ${name}. Run uses what is in the form.`,
     left: 'The race that was running when the page was left was not kept.',
     gone: (names) =>
       `${names} could not be restored, and a follow-up needs it. Add it again and run.`,
     early: (tokens, needed) => `${count(tokens, 'token')} so far; ${needed} are needed`,
-    loaded: (load) =>
-      `timing disturbed (other programs kept ${(100 * load).toFixed(0)} % of the machine busy)`,
+    loaded: (load) => `timing disturbed (other programs kept ${portion(load)} of the machine busy)`,
     uncompared: 'the server has not compared the lanes of this race',
     agreement: {
       same: (titles, _, begun) =>
