@@ -5,6 +5,14 @@ import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { Lane } from '../../specvl_demo/ui/assets/js/records/fold.js';
 import { parse } from '../../specvl_demo/ui/assets/js/records/trace.js';
+import { Archive } from '../../specvl_demo/ui/assets/js/state/archive.js';
+import { Drawing } from '../../specvl_demo/ui/assets/js/state/drawing.js';
+import { Form } from '../../specvl_demo/ui/assets/js/state/form.js';
+import { Live } from '../../specvl_demo/ui/assets/js/state/live.js';
+import { Race } from '../../specvl_demo/ui/assets/js/state/race.js';
+import { Replay } from '../../specvl_demo/ui/assets/js/state/replay.js';
+import { Runner } from '../../specvl_demo/ui/assets/js/state/runner.js';
+import { Stage } from '../../specvl_demo/ui/assets/js/state/stage.js';
 
 const ROOT = new URL('../../', import.meta.url).pathname;
 const FOLDER = process.env.SPECVL_FIXTURES ?? '';
@@ -88,3 +96,42 @@ export const CATALOG = {
     ...{ picture_types: ['.png'], clip_types: ['.mp4'] },
   },
 };
+
+/** What of a browser the page's state asks for: an address, a storage that is empty, files. */
+export function browser({ hash = '', fetch = async () => null } = {}) {
+  const store = new Map();
+  const storage = { getItem: (key) => store.get(key) ?? null, setItem: (key, text) => store.set(key, text) };
+  const location = { hash, search: '', href: `http://here/${hash}` };
+  Object.assign(globalThis, { addEventListener() {}, fetch });
+  for (const [name, value] of Object.entries({ location, localStorage: storage, sessionStorage: storage }))
+    Object.defineProperty(globalThis, name, { value, configurable: true });
+}
+
+/** The parts of a page's state on a server that answers so; `feed` gives events of the newest run, `said` is what the
+ *  form was told. Nothing moves, and nothing is kept beyond it. */
+export function pageState(server = {}, catalog = CATALOG) {
+  let heard;
+  let [run, seq] = [-1, 0];
+  const api = {
+    server: { stop_run: async () => null, ...server },
+    upload: async ({ name }) => ({ path: `/tmp/${name}`, url: '' }),
+    trigger: () => ([run, seq] = [run + 1, 0]),
+    watch: (fn) => (heard = fn),
+  };
+  const race = new Race(catalog.rules);
+  const form = new Form(catalog, api.upload, async (file) => file);
+  const drawing = new Drawing(async () => ({ seconds: 0, cores: 1 }));
+  const said = [];
+  form.on('say', ({ text }) => text && said.push(text));
+  const basis = { api, catalog, drawing, form, race, still: () => true, download() {} };
+  const parts = { ...basis, runner: new Runner(api), replay: new Replay(race) };
+  parts.stage = new Stage(parts);
+  parts.archive = new Archive(parts);
+  parts.live = new Live(parts);
+  const feed = (...events) => heard(JSON.stringify({ run: `run${run}`, seq: seq++, events }));
+  return Object.assign(parts, { feed, said });
+}
+
+/** The records of a shipped race as the server sends them. */
+export const scene = () =>
+  parse(new Map(TRACES).get('scene.trace.jsonl')).map((record) => ({ k: record.kind, record }));

@@ -1,0 +1,245 @@
+/* Runs, the race on the page, visits and benches, without a page: what is told, offered and kept. */
+
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { Bench } from '../../specvl_demo/ui/assets/js/state/bench.js';
+import { Visit } from '../../specvl_demo/ui/assets/js/state/visit.js';
+import { COMPARE } from '../../specvl_demo/ui/assets/js/words/comparewords.js';
+import { W } from '../../specvl_demo/ui/assets/js/words/words.js';
+import { recordsOf } from '../../specvl_demo/ui/assets/js/records/trace.js';
+import { CATALOG, browser, pageState, picture, scene } from './page.js';
+
+const settled = () => new Promise((done) => setTimeout(done));
+
+/** A page whose form asks something, and a run that has begun there. */
+async function running(server) {
+  const parts = pageState(server);
+  Object.assign(parts.form.request, { question: 'What is there?', media: [picture('a')] });
+  parts.form.run();
+  await settled();
+  return parts;
+}
+
+test('a race that ends is kept and can be followed, and the form asks the same', async () => {
+  const { archive, feed, form, live, race, said, stage } = await running();
+  let over = 0;
+  live.on('over', () => (over += 1));
+  assert.deepEqual([form.running, race.list.map(({ pending }) => pending)], [true, [true, true]]);
+  feed({ k: 'status', stage: 'decode' }, ...scene());
+  assert.equal(stage.waiting, '');
+  feed({ k: 'done' });
+  await settled();
+  assert.deepEqual([form.running, over, archive.runs.length, stage.offers], [false, 1, 1, ['follow']]);
+  assert.equal(said.at(-1), W.run.finished(2));
+  assert.deepEqual([form.last.turn.question, form.next, stage.outdated], ['What is there?', 'same', false]);
+});
+
+test('a question that the race does not answer greys it, the same one again does not', async () => {
+  const { feed, form, stage } = await running();
+  feed(...scene(), { k: 'done' });
+  await settled();
+  form.request.pair = 'photo';
+  form.request.question = '';
+  form.last = null;
+  form.changed();
+  assert.ok(stage.outdated);
+  assert.match(stage.notice.text, /answers “What is there\?”.*another target and another question/);
+  form.say('Wrong.', true);
+  form.changed();
+  assert.deepEqual(stage.notice, { text: 'Wrong.', wrong: true }); // an error stays
+  Object.assign(form.request, { pair: 'pocket', question: 'What is there?' });
+  form.settle();
+  form.changed();
+  assert.deepEqual([stage.outdated, stage.notice.text], [false, '']);
+});
+
+test('a run that comes to nothing leaves the race and the form that were there', async () => {
+  const { archive, feed, form, race, stage } = await running();
+  feed(...scene(), { k: 'done' });
+  await settled();
+  const before = recordsOf(race).length;
+  form.request.question = 'And below?';
+  form.followUp = true;
+  form.run();
+  assert.deepEqual([form.turns.length, recordsOf(race).length < before], [1, true]);
+  feed({ k: 'error', text: 'Too large.' }, { k: 'done' });
+  await settled();
+  assert.deepEqual([form.turns.length, recordsOf(race).length, archive.runs.length], [0, before, 1]);
+  assert.deepEqual([form.problem, stage.notice, stage.offers], ['Too large.', { text: 'Too large.', wrong: true }, ['follow']]);
+});
+
+test('a run is stopped by its name; before the first word there is no answer, and the same is offered', async () => {
+  const stopped = [];
+  const { feed, form, race, said, stage } = await running({ stop_run: async (run) => stopped.push(run) });
+  feed({ k: 'run' });
+  form.emit('stop');
+  feed({ k: 'status', stage: 'prefill' });
+  assert.deepEqual([stopped, said.at(-1)], [['run0'], W.run.stopping]); // that it stops stays said
+  feed({ k: 'done' });
+  await settled();
+  assert.deepEqual([race.meta.source, race.list.length, stage.offers], ['ended', 0, ['again']]);
+  assert.equal(stage.notice.text, W.run.unbegun);
+});
+
+test('a race is not replaced while one runs; an example without a race says so', async () => {
+  const parts = await running();
+  parts.stage.show(scene().map(({ record }) => record), { source: 'recorded' }, false);
+  assert.deepEqual([parts.form.problem, parts.race.meta.source], [W.run.busy, 'live']);
+  parts.feed({ k: 'done' });
+  const { race, stage } = pageState();
+  const idle = [];
+  stage.on('idle', (title) => idle.push(title));
+  await stage.example(CATALOG.examples[0]);
+  assert.deepEqual([idle, race.list.length], [['scene'], 0]);
+});
+
+test('a first visit shows the first example with a right answer, and leaves what was typed', async () => {
+  const traced = CATALOG.examples.map((example) => ({ ...example, trace: 'x', media: [] }));
+  const examples = [{ ...traced[1], id: 'wrong', fails: 'No.' }, ...traced];
+  const catalog = { ...CATALOG, examples };
+  const text = scene().map(({ record }) => JSON.stringify(record)).join('\n');
+  browser({ fetch: async () => ({ ok: true, text: async () => text }) });
+  for (const typed of ['', 'Mine?']) {
+    const parts = pageState({}, catalog);
+    parts.form.request.question = typed;
+    const opened = [];
+    await new Visit(parts).start({ picked: null, open: (name) => opened.push(name) });
+    assert.deepEqual([parts.race.meta.example, parts.form.request.question], ['scene', typed || 'What is there?']);
+    assert.deepEqual([parts.race.list.length, opened], [2, ['race']]);
+  }
+});
+
+test('a link is taken over with what is known of it; a damaged one says so', async () => {
+  const asked = { pair: 'photo', methods: ['sage', 'nope'], question: 'Why?' };
+  for (const [hash, question, notice] of [
+    [`#race=${btoa(JSON.stringify(asked))}`, 'Why?', W.run.unknownLink(['nope'])],
+    ['#race=broken!', '', W.run.brokenLink],
+  ]) {
+    browser({ hash });
+    const parts = pageState();
+    await new Visit(parts).start({ picked: 'learn', open() {} });
+    assert.deepEqual([parts.form.request.question, parts.stage.notice.text], [question, notice]);
+  }
+});
+
+test('a reload finds the form and the race beside it; one that still ran was not kept', async () => {
+  const first = await running();
+  first.feed(...scene(), { k: 'done' });
+  await settled();
+  for (const left of [false, true]) {
+    browser();
+    const visit = new Visit(first);
+    visit.keep(left);
+    const parts = pageState();
+    parts.archive.load = async () => (parts.archive.runs = first.archive.runs);
+    parts.api.upload = async () => ({ path: '/a', url: '/a' });
+    await new Visit(parts).start({ picked: null, open() {} });
+    assert.deepEqual([parts.form.request.question, parts.race.list.length], ['What is there?', 2]);
+    assert.equal(parts.stage.notice.text.includes(W.run.left), left);
+  }
+});
+
+/** A bench on a server that has so many questions, of which the answers are counted. */
+function benching(total, over = {}) {
+  const asked = [];
+  let done = 0;
+  const report = () => ({ rows: [{ name: 'ar' }, { name: 'sage' }], done, total });
+  const server = {
+    start_bench: async (made) => {
+      asked.push(made);
+      return { bench: 'b', questions: total, repeats: 1, total };
+    },
+    bench_progress: async () => report(),
+    open_report: async () => null,
+    ...over,
+  };
+  const parts = pageState(server);
+  const answer = () => {
+    done += 1;
+    return parts.answer?.(done) ?? null;
+  };
+  Object.assign(parts.runner, { run: async () => answer() });
+  const bench = new Bench(parts, ['.jsonl', '.png']);
+  const said = [];
+  bench.on('say', ({ text }) => said.push(text));
+  return { asked, bench, parts, said };
+}
+
+test('a bench asks one question after the other; Stop keeps what was done, Go on asks the rest', async () => {
+  browser();
+  const { asked, bench, parts, said } = benching(4);
+  bench.open();
+  bench.fields.questions = 4;
+  parts.answer = (done) => (done === 2 ? (bench.stop(), null) : null);
+  await bench.run();
+  const [{ pair, methods, questions, max_new_tokens: most }] = asked;
+  assert.deepEqual([pair, methods, questions, most], ['pocket', ['sage'], 4, 64]);
+  assert.deepEqual([bench.running, bench.report.done, bench.unfinished], [false, 2, true]);
+  assert.equal(said.at(-1), COMPARE.stopped);
+  await bench.goOn();
+  assert.equal(bench.unfinished, false);
+  assert.equal(said.at(-1), COMPARE.done(bench.report));
+});
+
+test('a bench ends with what failed, and its tables have the colours of their methods', async () => {
+  browser();
+  const { bench, parts, said } = benching(3);
+  bench.methods = ['sage'];
+  parts.answer = () => 'No memory.';
+  await bench.run();
+  assert.equal(said.at(-1), 'No memory.');
+  assert.deepEqual(bench.report.rows.map(({ colour }) => colour), [0, 3]);
+});
+
+test('a bench that asks nothing says why', async () => {
+  browser();
+  const { asked, bench, parts, said } = benching(1);
+  const cases = [
+    [{ methods: [] }, COMPARE.noMethod],
+    [{ methods: ['lvspec'], fields: { ...bench.fields, temperature: 1 } }, W.ask.greedy(['LVSpec'])],
+    [{ methods: ['sage'], source: 'files' }, COMPARE.noFile],
+    [{ source: 'form' }, COMPARE.noQuestion],
+  ];
+  for (const [form, why] of cases) {
+    await Object.assign(bench, form).run();
+    assert.deepEqual([said.at(-1), asked.length], [why, 0]);
+  }
+  parts.form.request.pair = 'photo'; // which has no head for TABED
+  assert.equal(bench.supports({ name: 'tabed' }), false);
+});
+
+test('what a bench asks of files, the form and examples', async () => {
+  browser();
+  const { bench, parts } = benching(1);
+  parts.api.upload = async ({ name }) => ({ path: `/tmp/${name}` });
+  const left = [];
+  bench.on('files', (n) => left.push(n));
+  bench.add([{ name: 'a.PNG' }, { name: 'notes.txt' }]);
+  const lines = async (source) => {
+    bench.source = source;
+    return bench.lines();
+  };
+  assert.deepEqual([left, await lines('shipped')], [[1], {}]);
+  const files = await lines('files');
+  assert.deepEqual(JSON.parse(files.lines), { id: 'a.PNG', question: 'Describe it.', media: ['a.PNG'] });
+  assert.deepEqual(files.files, [{ path: '/tmp/a.PNG', name: 'a.PNG' }]);
+  parts.form.request.media = [picture('b'), picture('b')];
+  const form = await lines('form');
+  assert.deepEqual([JSON.parse(form.lines).media, form.files.length], [['/b', '/b'], 1]);
+  assert.equal(JSON.parse((await lines('examples')).lines).id, 'scene');
+});
+
+test('how long a bench takes follows from the last race, and from how busy the machine is', () => {
+  browser();
+  const { bench, parts } = benching(1);
+  bench.methods = ['sage'];
+  assert.deepEqual([bench.estimate().answers, bench.estimate().seconds], [60, undefined]);
+  parts.race.show(scene().map(({ record }) => record), { asked: parts.form.request });
+  bench.learn(parts.race);
+  const { seconds } = bench.estimate();
+  assert.ok(seconds > 0);
+  parts.race.list[0].end.load = 0.5;
+  const { raced, free } = bench;
+  bench.learn({ list: parts.race.list, meta: {} });
+  assert.ok(Math.abs(bench.estimate().seconds - (seconds * free) / 0.5) < 1e-6 * seconds, JSON.stringify(raced));
+});
