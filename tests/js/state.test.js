@@ -235,11 +235,11 @@ test('how long a bench takes follows from the last race, and from how busy the m
   bench.methods = ['sage'];
   assert.deepEqual([bench.estimate().answers, bench.estimate().seconds], [60, undefined]);
   parts.race.show(scene().map(({ record }) => record), { asked: parts.form.request });
-  bench.learn(parts.race);
+  bench.speeds.learn(parts.race);
   const { seconds } = bench.estimate();
   assert.ok(seconds > 0);
   parts.race.list[0].end.load = 0.5;
-  const { raced, free } = bench;
-  bench.learn({ list: parts.race.list, meta: {} });
+  const { raced, free } = bench.speeds;
+  bench.speeds.learn({ list: parts.race.list, meta: {} });
   assert.ok(Math.abs(bench.estimate().seconds - (seconds * free) / 0.5) < 1e-6 * seconds, JSON.stringify(raced));
 });

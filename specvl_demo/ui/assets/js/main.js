@@ -137,7 +137,7 @@ class Page {
       this.painter.computing(pace && PACES[pace]);
     });
     live.on('ended', () => this.visit.keep());
-    live.on('over', () => this.bench.learn(race));
+    live.on('over', () => this.bench.speeds.learn(race));
     document.addEventListener('dragover', (e) => {
       if (e.dataTransfer.types.includes('Files')) e.preventDefault();
     });

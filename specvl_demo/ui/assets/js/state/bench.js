@@ -7,20 +7,17 @@ import { Emitter } from './emitter.js';
 import * as kept from './keep.js';
 import { chosen, unsampled } from './request.js';
 import { deliver } from './sharing.js';
+import { Speeds } from './speeds.js';
 import { COMPARE } from '../words/comparewords.js';
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
-/** @import { Race } from './race.js' */
 /** @import { Api, Media, Method, Parts } from './types.js' */
 
 const FRESH_MS = 2000; // how old a table may be while the bench runs
 const WAIT_MS = 300; // until we look again whether a race of this page is over
 
 /** @typedef {'shipped' | 'files' | 'form' | 'examples'} Source */
-
-/** How fast a pair was in a race: seconds before the first token and for each, and the `free` share of the machine.
- *  @typedef {{ before: number, token: number, free: number }} Pace */
 
 export class Bench extends Emitter {
   running = false;
@@ -42,9 +39,7 @@ export class Bench extends Emitter {
   report = null;
   /** Titles of methods left out since they are not defined for sampling. @type {string[]} */
   left = [];
-  /** By pair, of the last race on this page. @type {{ [pair: string]: Pace }} */
-  raced = {};
-  free = 1; // what other programs left the last race of all
+  speeds = new Speeds();
 
   /** @param {Parts} parts @param {string[]} endings of files that can be asked about */
   constructor(parts, endings) {
@@ -127,23 +122,12 @@ export class Bench extends Emitter {
     this.keep();
   }
 
-  /** How fast this machine is today, and how busy now, by a race that is over.
-   *  @param {Pick<Race, 'list' | 'meta'>} race */
-  learn({ list, meta }) {
-    const lanes = list.filter((lane) => lane.tokens.length);
-    const token = middle(lanes.map((lane) => lane.at(Infinity).clock_s / lane.tokens.length));
-    const before = middle(lanes.map((lane) => lane.before));
-    this.free = Math.max(0.01, 1 - Math.max(0, ...list.map((lane) => lane.end?.load ?? 0)));
-    if (meta.asked) this.raced[meta.asked.pair] = { before, token, free: this.free };
-  }
-
   /** How many answers are asked for, and how long they take if all are as long as they may be; undefined if unknown. */
   estimate() {
     const { questions, repeats, tokens } = this.fields;
-    const raced = this.raced[this.request.pair];
     const answers = (this.source === 'form' ? 1 : questions) * repeats * (1 + this.chosen.length);
-    const each = raced && (raced.before + tokens * raced.token) * raced.free;
-    return { answers, tokens, seconds: each && (answers * each) / this.free, load: 1 - this.free };
+    const each = this.speeds.seconds(this.request.pair, tokens);
+    return { answers, tokens, seconds: each && answers * each, load: 1 - this.speeds.free };
   }
 
   /** Files for the bench; what is neither questions nor a picture or clip is left out. @param {File[]} files */
@@ -345,9 +329,6 @@ async function sendFiles(files, question, upload) {
   const lines = written ? await written.text() : rows.join('\n');
   return { lines, name: written?.name ?? 'questions.jsonl', files: sent };
 }
-
-/** @param {number[]} numbers */
-const middle = (numbers) => numbers.sort((a, b) => a - b)[numbers.length >> 1];
 
 /** A line of a file of questions. @param {string} question @param {Media[]} media @param {string} [id] */
 const line = (question, media, id) =>

@@ -38,7 +38,6 @@ export class Form extends Emitter {
   replacedExample = null;
   problem = '';
   scopeShown = true; // `scope` may stand above the answers already
-
   /** A run that waits for files on their way. @type {RunOptions | null} */
   waits = null;
 

@@ -183,32 +183,36 @@ export class TreeView {
       const own = i === drafted;
       const p = prob(i);
       const kind = kept.get(i) ?? 'idle';
-      const title = this.describe(round, i, said(last));
-      const node = this.dot(i, own, p, title);
+      const node = this.dot(i, own, p, this.describe(round, i, said(last)));
       const thick = ['draft', 'relaxed'].includes(kind) ? 2.4 : 0.8 + 1.4 * (p ?? 0.3);
       const line = i > 0 && curve(this.spots[plan.parent[i]], [x, y], own ? 1.6 : thick);
       const inner = plan.inner[i];
       const text = short(words(i), most);
       const high = lines > 1 && plan.depth[i] % 2 === 1;
-      const word = (own || tree.texts) && label(own ? x + 2 : x, y, text, inner, high);
       const roomy = !inner || gap > GAP - 4 || !below;
-      const number = p !== null && roomy && chance(x, y, p, text, inner);
-      const written = [word, number].filter(Boolean);
+      const written = [
+        (own || tree.texts) && label(own ? x + 2 : x, y, text, inner, high),
+        p !== null && roomy && chance(x, y, p, text, inner),
+      ].filter(Boolean);
       for (const one of written) one.dataset.node = i;
       const drawn = [line ? [line] : [], [node], written];
       drawn.forEach((some, k) => groups[k].append(...some));
       const depth = own ? Infinity : plan.depth[i];
       return { depth, kind, node, nodes: drawn.flat(), to: ends[i] + PAD.right };
     });
-    this.sweep = svg('line.sweep', { y1: 4, y2: tall - 4 });
-    this.px = px;
     this.plan = plan;
+    this.px = px;
+    this.show(groups, wide, tall);
+    const tokens = round.tokens.map((t, i) => `${shown(said(i))} (${W.origins[t.origin]})`);
+    this.box.setAttribute('aria-label', W.tree.say(round.index, drafted - 1, tokens));
+  }
+
+  show(groups, wide, tall) {
+    this.sweep = svg('line.sweep', { y1: 4, y2: tall - 4 });
     this.svg.setAttribute('viewBox', `0 0 ${wide} ${tall}`);
     this.svg.style.width = `${wide}px`;
     this.svg.style.height = `${tall}px`;
     this.svg.replaceChildren(...groups, this.sweep);
-    const tokens = round.tokens.map((t, i) => `${shown(said(i))} (${W.origins[t.origin]})`);
-    this.box.setAttribute('aria-label', W.tree.say(round.index, drafted - 1, tokens));
   }
 
   /** What stands for a node: a diamond for the target's own token, else a circle as large as it is likely. */
