@@ -29,7 +29,6 @@ sys.path.insert(0, str(HERE.parent))
 
 import findings  # noqa: E402
 from findings import Finding  # noqa: E402
-from specvl_demo.ui.serve.decoding import Engine  # noqa: E402
 
 from specvl_demo import records  # noqa: E402
 from specvl_demo.compare.provenance import processor_name  # noqa: E402
@@ -37,6 +36,7 @@ from specvl_demo.media import MediaFile  # noqa: E402
 from specvl_demo.pairs.machine import detect_machine  # noqa: E402
 from specvl_demo.question import Question  # noqa: E402
 from specvl_demo.records import Record, Round, gather_lanes  # noqa: E402
+from specvl_demo.ui.serve.job_runner import JobRunner  # noqa: E402
 from specvl_demo.ui.serve.jobs import Job  # noqa: E402
 
 REPEATS = 3
@@ -125,11 +125,11 @@ def races(ids: Iterable[str], anyway: bool) -> None:
             " meaningful. Use --anyway to record nevertheless."
         )
     machine = detect_machine().title + (", busy with other work" if load > BUSY_SHARE else "")
-    models = Engine()
+    runner = JobRunner()
     document = read()
     for one in document["examples"]:
         if not ids or one["id"] in ids:
-            one |= recording(models, one, machine)
+            one |= recording(runner, one, machine)
             write(document)
 
 
@@ -142,9 +142,9 @@ def write(document: dict[str, Any]) -> None:
     (HERE / "examples.json").write_text(text, encoding="utf-8")
 
 
-def recording(models: Engine, example: Example, machine: str) -> Example:
+def recording(runner: JobRunner, example: Example, machine: str) -> Example:
     """Record an example's race; return the recorded fields of its entry."""
-    figures, lines = measured(models, example)
+    figures, lines = measured(runner, example)
     trace = f"{example['id']}.trace.jsonl"
     records.write_trace(HERE / trace, lines)
     if (now := findings.checksum(gather_lanes(lines))) != example["read"]["of"]:
@@ -158,24 +158,24 @@ def recording(models: Engine, example: Example, machine: str) -> Example:
     }
 
 
-def measured(models: Engine, example: Example) -> tuple[list[Finding], list[Record]]:
+def measured(runner: JobRunner, example: Example) -> tuple[list[Finding], list[Record]]:
     """Return an example's race: the repetition in which the first method has its median speedup."""
-    runs = [once(models, example) for _ in range(REPEATS)]
+    runs = [once(runner, example) for _ in range(REPEATS)]
     believed = [one for one in runs if one[0][0].comparison.why_doubtful() is None]
     # The page withholds times that contradict themselves, like those of a busy machine.
     runs = believed or runs
     return sorted(runs, key=lambda one: one[0][0].speedup)[(len(runs) - 1) // 2]
 
 
-def once(models: Engine, example: Example) -> tuple[list[Finding], list[Record]]:
+def once(runner: JobRunner, example: Example) -> tuple[list[Finding], list[Record]]:
     first, *others = example["methods"]
     lanes = [(first, example.get("settings", {})), *((name, {}) for name in others)]
-    lines = run(models, example, lanes)
+    lines = run(runner, example, lanes)
     return findings.find_all(example["id"], records.validate_trace(lines)), lines
 
 
 def run(
-    models: Engine, example: Example, lanes: Iterable[tuple[str, dict[str, Any]]]
+    runner: JobRunner, example: Example, lanes: Iterable[tuple[str, dict[str, Any]]]
 ) -> list[Record]:
     """Return the records of one race, as the page would store them."""
     job = Job(
@@ -188,7 +188,7 @@ def run(
         ),
     )
     lines: list[Record] = []
-    for event in models(job, bool):
+    for event in runner.events(job, bool):
         if event["k"] == "error":
             sys.exit(f"{example['id']}: {event['text']}")
         lines += [event["record"]] if isinstance(event.get("record"), Record) else []
