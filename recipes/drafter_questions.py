@@ -26,7 +26,7 @@ from PIL import Image, ImageOps
 from recipes.photo_writer import PHRASES, plain_prompts
 
 HELD_THINGS, HELD_PEOPLE, HELD_PLAIN, CHOOSE = 40, 16, 20, 10
-KINDS = {"describe": 0.3, "short": 0.25, "story": 0.3, "next": 0.15}
+KINDS = {"describe": 0.42, "short": 0.18, "story": 0.28, "next": 0.12}
 OPEN = ("describe", "story")
 TEMPERATURES = [0.0] * 4 + [0.7, 1.0]
 

@@ -52,18 +52,21 @@ ORDERED = ("First: {}", " Then: {}")
 # target's own answers, if there are any; the rest are photographs, with their own mixture below:
 # probabilities that a visit asks for each kind of answer.
 SHARES = {
-    "described": 0.48,
-    "thing": 0.12,
+    "described": 0.32,
+    "thing": 0.24,
     "scene": 0.06,
     "pair": 0.02,
     "clip": 0.005,
-    "plain": 0.12,
-    "own": 0.03,
+    "plain": 0.11,
+    "own": 0.16,
 }
 VISITS = {"question": 0.4, "next": 0.2, "turn": 0.07}
 # Chances that a visit to what was described asks for the story, and for a short answer too.
 TOLD, SHORTLY = 0.7, 0.35
 QUESTIONS, NAMED = 2, 0.4
+# Of a thing's visits, how many tell what is known in a second turn; of the others, how many name
+# it first.
+FOLLOWED, NAMED_FIRST = 0.3, 0.7
 # Of the rewarded share, how much applies to scenes: with few references a good caption is rarely
 # sampled, so that the others of them are taught.
 REWARDED = 0.6
@@ -158,7 +161,7 @@ class Tasks:
         test = set(photo_writer.plain_prompts()[:TEST_PROMPTS])
         plain: dict[str, str] = {}
         self.next: dict[str, tuple[str, str]] = {}
-        self.own: list[tuple[int, str, list[int]]] = []
+        self.own: list[tuple[str, int, str, list[int]]] = []
         for path in sorted([*written.glob("next*.jsonl"), *written.glob("plain*.jsonl")]):
             for line in path.read_text(encoding="utf-8").splitlines():
                 row = json.loads(line)
@@ -167,12 +170,14 @@ class Tasks:
                 elif row["kind"] == "next":
                     self.next[row["key"]] = row["question"], row["answer"]
         self.plain = sorted(plain.items())
-        path, number = written / "own.jsonl", {p.path.name: i for i, p in enumerate(self.photos)}
+        path = written / "own.jsonl"
+        number = {p.path.name: ("train", i) for i, p in enumerate(self.photos)}
+        number |= {thing.path.name: ("things", thing.index) for thing in self.things}
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             row = json.loads(line)
             if len(row["images"]) == 1 and "repeat" in repeats(row["answer_ids"]):
-                index = number[Path(row["images"][0]).name]
-                self.own.append((index, row["prompt"], row["answer_ids"]))
+                place = number[Path(row["images"][0]).name]
+                self.own.append((*place, row["prompt"], row["answer_ids"]))
 
     def tokens(self, text: str) -> list[int]:
         if text not in self._ids:
@@ -290,11 +295,14 @@ class Tasks:
         questions = rng.sample(THING, 2)
         names = [self._answer(self._thing(form, thing.name), "thing") for _, form in questions]
         seen, nodes = self.described.get(thing.path.name), []
-        if seen and rng.random() < 0.5:
+        if seen and rng.random() < FOLLOWED:
             knowledge = self._answer(seen.knowledge, "long")
             names[0] = self._follow(names[0], rng.choice(ABOUT), knowledge)
         elif seen:
-            text = f"{seen.description} {seen.knowledge}"
+            # As the short answer begins, so that there is a way to go on after it.
+            named = rng.random() < NAMED_FIRST
+            first = self._thing(CLOSE, thing.name) if named else seen.description
+            text = f"{first} {seen.knowledge}"
             nodes = [self._ask(rng.choice(DESCRIBE), self._answer(text, "long"))]
         nodes += [self._ask(q, name) for (q, _), name in zip(questions, names, strict=True)]
         nodes += self._story(seen, rng) if seen else []
@@ -366,10 +374,10 @@ class Tasks:
 
     def said(self, rng: random.Random) -> Row:
         """Return an answer of the target that repeats itself."""
-        index, question, ids = rng.choice(self.own)
+        folder, index, question, ids = rng.choice(self.own)
         kinds = repeats(ids)
         node = Node(ids[: len(kinds)], taught=True, kinds=kinds)
-        return self._row([self._view("train", index, rng)], [self._ask(question, node)])
+        return self._row([self._view(folder, index, rng)], [self._ask(question, node)])
 
     def rows(self, step: int, n: int) -> list[Row]:
         """Return this process's rows of a step of `n`: a photograph, the rest at random."""
