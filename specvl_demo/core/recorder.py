@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from base64 import b64encode
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -229,4 +230,5 @@ def _to_host(tensors: Sequence[Tensor]) -> list[list[float]]:
     """
     device = tensors[0].device
     flat = [tensor.flatten().to(device, torch.float32) for tensor in tensors]
-    return [part.tolist() for part in torch.cat(flat).cpu().split([len(part) for part in flat])]
+    numbers = iter(torch.cat(flat).tolist())
+    return [list(islice(numbers, len(part))) for part in flat]

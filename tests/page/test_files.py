@@ -47,7 +47,7 @@ def test_a_file_that_is_no_trace_is_refused_with_its_line(opened, tmp_path: Path
 
 def test_shipped_traces_open_without_a_model(opened):
     """Recorded races that ship, with pictures, what the drafter saw, and what a head drafted."""
-    for name in ("scene", "chart", "clip", "crowd"):
+    for name in ("scene", "chart", "clip", "falls"):
         expect_opened(opened, name)
     heads = opened.locator(".vl-race .vl-candidates thead th")
     expect(heads).to_have_text(["candidate", "target", "drafter"])
