@@ -191,6 +191,21 @@ test('a bench ends with what failed, and its tables have the colours of their me
   assert.deepEqual(bench.report.rows.map(({ colour }) => colour), [0, 3]);
 });
 
+test('the recorded comparison is shown first, never in place of a bench that began meanwhile', async () => {
+  for (const begins of [false, true]) {
+    browser();
+    let reply;
+    const recorded = new Promise((ok) => (reply = ok));
+    const { bench } = benching(2, { open_report: () => recorded });
+    bench.open();
+    if (begins) await bench.run();
+    reply({ rows: [{ name: 'chain' }] });
+    await settled();
+    const [{ name }] = bench.report.rows;
+    assert.deepEqual([name, bench.id], begins ? ['ar', 'b'] : ['chain', undefined]);
+  }
+});
+
 test('a bench that asks nothing says why', async () => {
   browser();
   const { asked, bench, parts, said } = benching(1);

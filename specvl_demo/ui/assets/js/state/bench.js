@@ -83,7 +83,7 @@ export class Bench extends Emitter {
     if (!this.touched) this.methods = [...this.request.methods];
     this.touched = true;
     this.emit('change');
-    if (!this.report && !this.running) this.openReport('');
+    if (!this.report && !this.running && !this.id) this.openReport('');
   }
 
   choosePapers() {
@@ -94,6 +94,8 @@ export class Bench extends Emitter {
   /** Show what `bench --json` printed; the recorded comparison if it is empty. @param {string} text */
   async openReport(text) {
     const report = await this.parts.api.server.open_report(text).catch(() => null);
+    // Nobody asked for the recorded one: a bench that began meanwhile, or was kept, stands before it.
+    if (!text && (this.id || this.running)) return;
     if (report?.problem) this.say(report.problem, true);
     else if (report?.rows) {
       this.id = undefined;
