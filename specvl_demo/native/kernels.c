@@ -27,7 +27,8 @@ static inline int64_t more(int64_t a, int64_t b) { return a > b ? a : b; }
 #define GROUP 32 /* Outputs of a matrix that lie side by side. */
 #define VECTORS (GROUP / LANES)
 #define MAX_ROWS (LANES == 16 ? 14 : 6) /* Of a tile, whose sums are kept in registers. */
-#define FEW_ROWS 2                      /* It takes longer to share them among threads. */
+#define FEW_ROWS 16                     /* To share them among threads takes longer. */
+#define MIN_TILED 3                     /* With fewer rows, matrix tiles take longer. */
 #define MOST_ROWS 32                    /* Of any tile. */
 #define TILE_BYTES 64                   /* Of each of a matrix tile's 16 rows. */
 #define SPLIT (BYTE_ZERO == 128)        /* Rows of 16 bits are two of bytes. */
@@ -319,7 +320,7 @@ static int64_t row_bytes(const Matrix *w) {
 static Rows rows_in(const Matrix *w, float *memory, int64_t rows) {
   int bytes = w->kind == EIGHT_BITS || w->kind == EIGHT_BY_SIXTEEN;
   int tiled =
-      TILES && (w->kind == SPLIT_SIXTEEN || (bytes && rows > FEW_ROWS && w->k % TILE_BYTES == 0));
+      TILES && (w->kind == SPLIT_SIXTEEN || (bytes && rows >= MIN_TILED && w->k % TILE_BYTES == 0));
   int64_t most = tiled ? MOST_ROWS / planes_of(w->kind) : MAX_ROWS;
   int64_t tiles = (rows + most - 1) / most;
   uintptr_t x = ((uintptr_t)(memory + rows) + 63) / 64 * 64;
