@@ -3,8 +3,10 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import * as fold from '../../specvl_demo/ui/assets/js/records/fold.js';
+import { point } from '../../specvl_demo/ui/assets/js/records/highlights.js';
 import { doubt, doubts } from '../../specvl_demo/ui/assets/js/records/verdict.js';
 import { Race } from '../../specvl_demo/ui/assets/js/state/race.js';
+import { speedup } from '../../specvl_demo/ui/assets/js/views/charts.js';
 import { headline } from '../../specvl_demo/ui/assets/js/views/headline.js';
 import { W } from '../../specvl_demo/ui/assets/js/words/words.js';
 import { TRACES, fold as folded, lane, round, shipped, told, token } from './page.js';
@@ -155,4 +157,53 @@ test('the sentence of a race that runs is about the fastest of its methods', () 
   list[0].begin.method = 'ar';
   const [, words] = ['', ...headline(race)];
   assert.match(words, /TABED leads: 3 written so far/);
+});
+
+/** A race of which the program says that no lane differs, and how much faster each was. */
+function compared(list) {
+  const race = new Race();
+  for (const made of list) race.lanes.set(made.name, Object.assign(made, { title: made.name.toUpperCase() }));
+  list[0].begin.method = 'ar';
+  const found = { changes: [], doubt: null, speedup_total: null };
+  race.meta = { compared: { lanes: Object.fromEntries(list.map(({ name }) => [name, found])) } };
+  return race;
+}
+
+/** The sentence above a race, its marked words as text. */
+function sentenceOf(race) {
+  const createElement = () => ({ setAttribute() {}, append(text) { this.textContent = text; } });
+  globalThis.document = { createElement };
+  const parts = headline(race);
+  delete globalThis.document;
+  return parts.map((part) => part.textContent ?? part).join('');
+}
+
+test('of drafts of which none, or only the end, was kept the sentence says that', () => {
+  const told = (own) => sentenceOf(compared([lane([{ own: 'x' }], 'eos', 'ar'), lane([own], 'eos', 'sage')]));
+  assert.ok(told({ drafted: 'ab', own: 'x' }).startsWith(W.headline.none(W.headline.rule, '')));
+  const end = { drafted: 'a', tokens: [token('x', 'target'), token('', 'draft')] };
+  assert.ok(told(end).startsWith(W.headline.ended(W.headline.rule, '')));
+});
+
+test('the fastest lane is pointed at, unless the visitor chose another', () => {
+  for (const [chosen, name] of [[false, 'sage'], [true, 'dream']]) {
+    const list = [lane([{ own: 'x' }], 'eos', 'ar'), lane([{ kept: 'abc', own: 'x' }], 'eos', 'sage')];
+    const race = compared([...list, lane([{ own: 'x' }], 'eos', 'dream')]);
+    race.setFocus('dream', chosen);
+    point(race);
+    assert.equal(race.focused.name, name);
+  }
+});
+
+test('what disturbed several lanes is told once, in the sentence and beside the chart; none is the fastest', () => {
+  const list = ['ar', 'tabed', 'sage'].map((name) => lane([{ own: 'x' }, { own: 'x' }], 'eos', name));
+  const race = compared(list);
+  const sentence = 'timing disturbed';
+  const { lanes } = race.meta.compared;
+  for (const [name, load] of [['tabed', 0.3], ['sage', 0.8]])
+    lanes[name] = { ...lanes[name], doubt: { kind: 'disturbed', sentence, load, about: load } };
+  assert.equal(speedup.build(race, { lanes: [] }).note, `Speedup only rough: ${sentence}.`);
+  const told = sentenceOf(race);
+  assert.match(told, /about 1\.3× as long; timing disturbed/);
+  assert.doesNotMatch(told, /fastest|timing disturbed.*timing disturbed/);
 });

@@ -223,3 +223,11 @@ test('files that do not fit are named, one that cannot be shown gives way to the
   files.dropBroken(files.media[0]);
   assert.deepEqual(form.request.media.map(({ example }) => example), ['scene']);
 });
+
+test('the pair that was made for what this one cannot judge is offered, and nothing more is said with it', () => {
+  const { form } = made();
+  Object.assign(form.request, { question: 'What?', media: [picture('cat')] });
+  assert.notEqual(form.scope, '');
+  form.changePair(form.fittingPair.id);
+  assert.deepEqual([form.request.pair, form.scope, form.fittingPair], ['photo', '', undefined]);
+});

@@ -7,9 +7,30 @@ import { Visit } from '../../specvl_demo/ui/assets/js/state/visit.js';
 import { COMPARE } from '../../specvl_demo/ui/assets/js/words/comparewords.js';
 import { W } from '../../specvl_demo/ui/assets/js/words/words.js';
 import { recordsOf } from '../../specvl_demo/ui/assets/js/records/trace.js';
-import { CATALOG, browser, pageState, picture, scene } from './page.js';
+import { FollowUps } from '../../specvl_demo/ui/assets/js/state/followups.js';
+import { CATALOG, browser, pageState, picture, round, scene } from './page.js';
 
 const settled = () => new Promise((done) => setTimeout(done));
+
+/** The records of a lane that wrote these letters, each by itself. */
+const written = (lane, letters, more = {}, stop = 'cancelled') => {
+  const title = lane[0].toUpperCase() + lane.slice(1);
+  const begin = { kind: 'begin', lane, method: lane, title, lossless: true, spans: [], charts: [], notes: {}, ...more };
+  const rounds = [...letters].map((own, i) => ({ kind: 'round', ...round(i, { own, lane }) }));
+  const records = [begin, ...rounds, { kind: 'end', lane, stop, totals: {} }];
+  return records.map((record) => ({ k: record.kind, record }));
+};
+
+/** The page after a reload: `left` while a race ran. */
+async function reloaded(before, left = false) {
+  browser();
+  new Visit(before).keep(left);
+  const parts = pageState({}, before.catalog);
+  parts.archive.load = async () => (parts.archive.runs = before.archive.runs);
+  parts.api.upload = async () => ({ path: '/a', url: '/a' });
+  await new Visit(parts).start({ picked: null, open() {} });
+  return parts;
+}
 
 /** A page whose form asks something, and a run that has begun there. */
 async function running(server) {
@@ -69,16 +90,103 @@ test('a run that comes to nothing leaves the race and the form that were there',
 });
 
 test('a run is stopped by its name; before the first word there is no answer, and the same is offered', async () => {
-  const stopped = [];
-  const { feed, form, race, said, stage } = await running({ stop_run: async (run) => stopped.push(run) });
-  feed({ k: 'run' });
-  form.emit('stop');
+  for (const begun of [false, true]) {
+    const stopped = [];
+    const { archive, feed, form, race, said, stage } = await running({ stop_run: async (run) => stopped.push(run) });
+    feed({ k: 'run' });
+    form.emit('stop');
+    feed({ k: 'status', stage: 'prefill' });
+    assert.deepEqual([stopped, said.at(-1)], [['run0'], W.run.stopping]); // that it stops stays said
+    assert.equal(stage.waiting, W.run.stopping);
+    if (begun) feed(...['ar', 'sage'].flatMap((lane) => written(lane, '')));
+    feed({ k: 'done' });
+    await settled();
+    assert.deepEqual([race.meta.source, race.list.length, stage.offers], ['ended', 0, ['again']]);
+    assert.deepEqual([form.turns.length, archive.runs.length, said.at(-1)], [0, 0, W.run.stopping]);
+    assert.deepEqual([stage.notice.text, form.running], [W.run.unbegun, false]);
+  }
+});
+
+test('the seconds of a long stage are told, until the run is being stopped', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval', 'Date'] });
+  const { feed, form, said } = await running();
   feed({ k: 'status', stage: 'prefill' });
-  assert.deepEqual([stopped, said.at(-1)], [['run0'], W.run.stopping]); // that it stops stays said
+  t.mock.timers.tick(4000);
+  assert.equal(said.at(-1), W.run.waited(W.run.stage.prefill, 4));
+  form.emit('stop');
+  t.mock.timers.tick(2000);
+  feed({ k: 'round', record: { kind: 'round', lane: 'nobody' } });
+  assert.equal(said.at(-1), W.run.stopping);
+  feed({ k: 'done' });
+});
+
+test('a server that falls silent, or takes no call, is told as one that is gone', async (t) => {
+  const gone = async () => Promise.reject(new Error('gone'));
+  t.mock.timers.enable({ apis: ['setInterval', 'Date'] });
+  const { form, stage } = await running({ stop_run: gone });
+  for (let looks = 0; looks < 8; looks += 1) {
+    t.mock.timers.tick(2500);
+    await settled();
+  }
+  assert.deepEqual([form.running, stage.notice], [false, { text: W.run.lost, wrong: true }]);
+  browser();
+  const { bench, said } = benching(1, { stop_run: gone, start_bench: gone });
+  bench.methods = ['sage'];
+  await bench.run();
+  assert.deepEqual([said.at(-1), bench.running], [W.run.away, false]);
+});
+
+test('a method that cannot sample is left out of the race, which says so over it to its end', async () => {
+  const { feed, form, race, stage } = pageState();
+  const sampling = { temperature: 1 };
+  Object.assign(form.request, { question: 'What?', methods: ['lvspec', 'sage'], sampling });
+  form.run();
+  assert.deepEqual(race.list.map(({ name }) => name), ['ar', 'sage']);
+  feed(...scene(), { k: 'done' });
+  await settled();
+  assert.deepEqual(stage.notice, { text: W.ask.greedy(['LVSpec']), wrong: true });
+});
+
+test('after Stop a follow-up goes on from the longest text of an exact lane, and says which', async () => {
+  const { feed, said, stage } = await running();
+  feed(...written('ar', 'ab'), ...written('lvspec', 'abcdef', { lossless: false }), ...written('sage', 'abcd'));
   feed({ k: 'done' });
   await settled();
-  assert.deepEqual([race.meta.source, race.list.length, stage.offers], ['ended', 0, ['again']]);
-  assert.equal(stage.notice.text, W.run.unbegun);
+  assert.equal(said.at(-1), `${W.run.stopped} ${W.chat.goesOn('Sage')}`);
+  const { question, answer, from } = stage.turn();
+  assert.deepEqual([question, answer, from], ['What is there?', 'abcd', 'Sage']);
+});
+
+test('a branch asks for the lane that it was taken from, stays after a reload, and leads back', async () => {
+  const parts = pageState();
+  const { feed, form, race, stage } = parts;
+  const asked = { question: 'What?', media: [{ ...picture('a'), example: 'scene' }], methods: ['tabed', 'sage'] };
+  parts.catalog = { ...CATALOG, examples: [{ ...CATALOG.examples[0], media: asked.media }] };
+  Object.assign(form.request, asked);
+  const runs = [];
+  form.on('run', ({ request }) => runs.push(request));
+  new FollowUps(parts);
+  const answer = async (names, request) => {
+    feed(...names.flatMap((name) => written(name, 'abcd', { request }, 'eos')), { k: 'done' });
+    await settled();
+  };
+  form.run();
+  await answer(['ar', 'tabed', 'sage'], 'first');
+  race.emit('branch', { lane: race.lanes.get('sage'), index: 2, id: 7, text: 'x' });
+  await answer(['ar', 'sage'], 'second');
+  assert.deepEqual([runs[1].methods, runs[1].prefix], [['sage'], ['a', 'b'].map((c) => c.codePointAt(0)).concat(7)]);
+  const fits = (page) => {
+    assert.deepEqual([page.race.list.map(({ name }) => name), page.form.request.methods], [['ar', 'sage'], ['sage']]);
+    assert.deepEqual([page.stage.outdated, page.stage.notice.text], [false, '']);
+    const { before, chosen, taken, after } = page.race.meta.branch;
+    assert.deepEqual([before, chosen, taken, after], ['ab', 'c', 'x', 'd']);
+  };
+  fits(parts);
+  const later = await reloaded(parts);
+  fits(later);
+  new FollowUps(later).back();
+  assert.deepEqual(later.race.list.map(({ name }) => name), ['ar', 'tabed', 'sage']);
+  assert.deepEqual([later.form.request.methods, later.stage.notice.text], [['tabed', 'sage'], '']);
 });
 
 test('a race is not replaced while one runs; an example without a race says so', async () => {
@@ -114,6 +222,7 @@ test('a link is taken over with what is known of it; a damaged one says so', asy
   for (const [hash, question, notice] of [
     [`#race=${btoa(JSON.stringify(asked))}`, 'Why?', W.run.unknownLink(['nope'])],
     ['#race=broken!', '', W.run.brokenLink],
+    [`#race=${btoa(JSON.stringify(asked)).slice(0, -20)}`, '', W.run.brokenLink],
   ]) {
     browser({ hash });
     const parts = pageState();
@@ -122,21 +231,33 @@ test('a link is taken over with what is known of it; a damaged one says so', asy
   }
 });
 
-test('a reload finds the form and the race beside it; one that still ran was not kept', async () => {
+test('a reload finds the form and the race beside it; one that still ran was not kept, and that is said once', async () => {
   const first = await running();
   first.feed(...scene(), { k: 'done' });
   await settled();
   for (const left of [false, true]) {
-    browser();
-    const visit = new Visit(first);
-    visit.keep(left);
-    const parts = pageState();
-    parts.archive.load = async () => (parts.archive.runs = first.archive.runs);
-    parts.api.upload = async () => ({ path: '/a', url: '/a' });
-    await new Visit(parts).start({ picked: null, open() {} });
+    const parts = await reloaded(first, left);
     assert.deepEqual([parts.form.request.question, parts.race.list.length], ['What is there?', 2]);
     assert.equal(parts.stage.notice.text.includes(W.run.left), left);
+    assert.ok(!(await reloaded(parts)).stage.notice.text.includes(W.run.left));
   }
+});
+
+test('a conversation that is left while a race runs stands above its own last race, or above none', async () => {
+  const first = await running();
+  first.feed(...scene(), { k: 'done' });
+  await settled();
+  new FollowUps(first).follow();
+  first.form.request.question = 'And then?';
+  first.form.run();
+  const shown = await reloaded(first, true);
+  assert.deepEqual([shown.form.turns.length, shown.race.list.length, shown.stage.outdated], [1, 2, false]);
+  first.archive.runs = [];
+  const { form, race, stage } = await reloaded(first, true);
+  assert.deepEqual([form.turns.length, race.list.length, stage.outdated], [1, 0, false]);
+  assert.ok(stage.notice.text.startsWith(W.run.left));
+  assert.deepEqual(stage.offers, ['again']);
+  first.feed({ k: 'done' });
 });
 
 /** A bench on a server that has so many questions, of which the answers are counted. */

@@ -72,21 +72,6 @@ def test_one_sentence_with_this_races_numbers(opened):
     expect(headline(opened)).to_contain_text(
         "Green words were guessed by a small model and confirmed by the large one: same"
     )
-    without, ended = opened.evaluate("""async () => {
-      const {headline} = await import(document.querySelector('link[href$="headline.js"]').href);
-      const parts = () => headline(specvl.race).map((part) => part.textContent ?? part);
-      const words = () => parts().join('');
-      const { tokens, end } = specvl.race.list[1];
-      for (const token of tokens) token.origin = 'target';
-      const none = words();
-      Object.assign(tokens.at(-1), { origin: 'draft', text: '' });
-      end.stop = 'eos';
-      return [none, words()];
-    }""")
-    assert without.startswith("Nothing that a small model guessed was kept: same answer")
-    assert ended.startswith(
-        "Of all that a small model guessed, only the end of the answer was right"
-    )
     choose(opened, "lossy", 3)
     # The relaxed lane alone beside the plain one.
     opened.evaluate("specvl.race.setFocus('lvspec'); specvl.race.lanes.delete('sage')")
@@ -260,14 +245,6 @@ def test_five_papers_race_in_one_press(opened):
     expect(opened.locator(".vl-lane.beside .vl-lane-name").last).to_have_text(named)
     filled = "[...document.querySelectorAll('.vl-track .vl-bar i')].map((n) => n.style.transform)"
     assert opened.evaluate(filled) == ["scaleX(1)"] * 6
-    pointed = """async (chosen) => {
-      const {point} = await import(document.querySelector('link[href$="highlights.js"]').href);
-      specvl.race.select(null);
-      specvl.race.setFocus('dream', chosen);
-      point(specvl.race);
-      return specvl.race.focused.title;
-    }"""
-    assert [opened.evaluate(pointed, picked) for picked in (False, True)] == [named, "DREAM"]
     for width, abreast in ((1440, 3), (1024, 2), (390, 2)):
         opened.set_viewport_size({"width": width, "height": 844})
         lanes = opened.locator(".vl-lane:visible")
@@ -276,46 +253,18 @@ def test_five_papers_race_in_one_press(opened):
         assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
     opened.evaluate("specvl.race.setFocus('hivis')")
     expect(lanes.locator(".vl-lane-name")).to_have_text(["Autoregressive", "HiViS"])
-    # On a busy machine the disturbance is told once, and where speeds come from is folded.
+    # Where speeds come from is folded, and so is what several lanes have in common.
     opened.set_viewport_size(DESKTOP)
     opened.evaluate("specvl.race.setFocus('tabed')")
     said, slow = opened.locator(".vl-verdict"), opened.locator(".vl-slow")
     alike = "TABED, SAGE, HiViS and DREAM: same answer, token for token"
-    opened.evaluate(CHANGED, {"load": 0.8})
-    expect(said).to_contain_text(alike)
-    expect(said).to_contain_text("LVSpec: differs from token")
-    chart = opened.locator(".vl-race [data-chart=speedup]")
-    chart.scroll_into_view_if_needed()  # charts out of view are not drawn
-    note = chart.locator(".vl-chart-note")
-    busy = "other programs kept 80 % of the machine busy"
-    expect(note).to_have_text(f"Speedup only rough: timing disturbed ({busy}).")
-    expect(headline(opened)).to_contain_text(re.compile(r"about \d\.\d× .*; timing disturbed"))
-    expect(headline(opened)).not_to_contain_text("fastest")
-    expect(opened.locator(".vl-race .vl-chart:visible")).to_have_count(2)
     opened.evaluate(CHANGED, {"slower": 0.2})
     expect(said).to_contain_text(alike)
+    expect(said).to_contain_text("LVSpec: differs from token")
     expect(slow.locator("li").first).to_be_hidden()
     slow.get_by_text("Why these speeds, of five lanes").click()
     expect(slow.locator("li")).to_have_count(5)
     expect(slow.locator("li").first).to_contain_text(re.compile(r"TABED 0\.\d\d×: .* but a check"))
-
-
-def test_a_method_that_cannot_sample_is_left_out_and_named(opened):
-    """At a temperature, the others race without it; by itself it is refused with the reason."""
-    said = opened.locator(".vl-notice.wrong")
-    choose(opened, "lossy", 3)
-    opened.evaluate("specvl.form.request.sampling = { temperature: 1, max_new_tokens: 24 }")
-    opened.locator("#vl-run").click()
-    expect(said).to_have_text(
-        "LVSpec is not defined for sampling, and left out: set the temperature to 0 to include it."
-    )
-    expect(opened.locator(".vl-lane")).to_have_count(2)
-    opened.wait_for_function(f"!specvl.form.running && {FINISHED}", timeout=120_000)
-    expect(said).to_be_visible()
-    opened.locator("[data-method=sage] input").uncheck()
-    opened.locator("#vl-run").click()
-    expect(said).to_be_visible()
-    assert not opened.evaluate("specvl.form.running")
 
 
 def test_no_label_of_the_tree_lies_on_another(opened):

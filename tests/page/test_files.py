@@ -1,6 +1,5 @@
 """What goes out of the page and comes back: traces, links, named combinations, files."""
 
-import base64
 import json
 import re
 from pathlib import Path
@@ -127,23 +126,6 @@ def test_a_link_restores_the_settings(opened):
     assert request["methods"] == ["tabed", "sage"] and request["media"] == media
     assert request["settings"]["tabed"] == {"gamma": other}
     expect(panel.locator(".vl-changed")).to_have_text("1 changed")
-
-
-def test_a_link_that_is_damaged_or_asks_for_what_is_unknown_says_so(opened, url: str):
-    """It does not look like the page without a link."""
-    request = {"pair": "nobody", "methods": ["nothing", "tabed"], "question": "Why?"}
-    link = base64.urlsafe_b64encode(json.dumps(request).encode()).decode().rstrip("=")
-    for hash_, sentence in (
-        ("garbage", "The link is damaged"),
-        (link[:-20], "The link is damaged"),
-        (link, "The link asks for “nobody” and “nothing”, which are not known here."),
-    ):
-        opened.goto("about:blank")
-        opened.goto(f"{url}/#race={hash_}")
-        ready(opened)
-        expect(opened.locator(".vl-notice")).to_contain_text(sentence)
-    expect(opened.locator("#vl-question")).to_have_value("Why?")
-    assert opened.evaluate("specvl.form.request.methods") == ["tabed"]
 
 
 def test_parts_that_do_not_fit_are_refused_and_others_shared(opened):

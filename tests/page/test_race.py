@@ -109,13 +109,6 @@ def test_precision_and_picture_detail_are_chosen_for_a_pair_and_shown(opened):
     precision, detail = (panel.get_by_label(name, exact=True) for name in LOADING)
     expect(precision.locator("option").first).to_have_text("what fits (float32)")
     expect(panel.get_by_label("Quantisation")).to_have_count(0)  # only a GPU has packed weights
-    why = "It does not fit."
-    opened.evaluate("why => { specvl.ask.loading.pair.loading.dtype.float16 = why; }", why)
-    precision.select_option("float16")
-    expect(panel.locator("[role=status]")).to_have_text(why)
-    opened.locator("#vl-run").click()
-    expect(opened.locator("#vl-status")).to_have_text(why)
-    assert not opened.evaluate("specvl.form.running")
     precision.select_option("bfloat16")
     detail.fill("0.5")
     detail.blur()
@@ -167,62 +160,6 @@ def test_stop_ends_a_run_and_keeps_what_came(opened):
         )
         filled = lane.locator(".vl-bar i").evaluate("(n) => new DOMMatrix(n.style.transform).a")
         assert filled == pytest.approx(written / most, abs=0.01) and filled < 1
-
-
-def test_that_a_race_is_stopping_is_said_until_it_has_stopped(opened):
-    """Whatever the server and the clock say meanwhile."""
-    opened.evaluate("""() => {
-      specvl.runner.run = (asked, on) => new Promise((done) => {
-        on.status('Reading…');
-        Object.assign(window, {on, done});
-      });
-    }""")
-    opened.locator("#vl-run").click()
-    expect(opened.locator("#vl-status")).to_have_text(re.compile(r"Reading… \d s so far\."))
-    opened.locator("#vl-stop").click()
-    opened.wait_for_timeout(1500)  # so often the seconds are told
-    opened.evaluate("window.on.record({kind: 'round', lane: 'nobody'})")
-    said = "Stopping after the current round…"
-    expect(opened.locator("#vl-status")).to_have_text(said)
-    expect(opened.locator(".vl-says .vl-headline")).to_have_text(said)
-    opened.evaluate("window.done(null)")
-    expect(opened.locator("#vl-status")).to_have_text("")
-
-
-STOPPED_AT_ONCE = """(begun) => {
-  const {runner} = specvl;
-  const begins = specvl.race.list.map((lane) => lane.begin);
-  const run = runner.run;
-  runner.run = async (asked, on) => {
-    runner.run = run;
-    for (const begin of begun ? begins : []) {
-      on.record({...begin, kind: 'begin'});
-      on.record({kind: 'end', lane: begin.lane, stop: 'cancelled', totals: {}});
-    }
-    return null;
-  };
-}"""
-
-
-def test_stop_before_the_first_word_says_so_and_offers_the_same_again(opened):
-    """Nothing was answered: no race, no follow-up, no turn of a conversation; one press repeats."""
-    again = opened.get_by_role("button", name="Run again")
-    for begun in (False, True):
-        choose(opened, "scene", 2)
-        finish_replay(opened)
-        expect(again).to_be_hidden()
-        opened.evaluate(STOPPED_AT_ONCE, begun)
-        opened.locator("#vl-run").click()
-        said = "Stopped before the first word: there is no answer."
-        expect(opened.locator(".vl-notice")).to_have_text(said)
-        expect(opened.locator("#vl-status")).to_have_text("")
-        expect(opened.locator(".vl-race-head .vl-badge")).to_have_text("Your race")
-        expect(opened.locator(".vl-lane")).to_have_count(0)
-        expect(opened.get_by_role("button", name="Ask a follow-up")).to_be_hidden()
-        assert opened.evaluate("[specvl.form.turns.length, specvl.archive.runs.length]") == [0, 0]
-    again.click()
-    opened.wait_for_function(f"{LIVE} && specvl.race.list[0]?.tokens.length")
-    expect(again).to_be_hidden()
 
 
 CHANGED = """(how) => {

@@ -10,7 +10,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from specvl_demo.report import trace
-from tests.page.conftest import LIVE, note_sent, reload
+from tests.page.conftest import note_sent, reload
 from tests.page.test_files import PNG
 from tests.page.test_race import FINISHED, finish_replay
 
@@ -62,27 +62,6 @@ def test_another_candidate_is_taken_and_run_on_from_beside_the_original(opened):
     original.get_by_role("button", name="Back to the original").click()
     expect(opened.locator(".vl-original")).to_have_count(0)
     assert opened.evaluate("specvl.race.lanes.get('tabed').text") == text
-
-
-def test_a_branch_of_one_lane_fits_the_form_and_finds_its_original_after_a_reload(opened):
-    """The form then asks for the lane that the branch was taken from, as the stage shows it."""
-    opened.evaluate("specvl.form.request.methods = ['tabed', 'sage']")
-    opened.evaluate("specvl.form.run()")
-    opened.wait_for_function(f"!specvl.form.running && {LIVE} && {FINISHED}")
-    text = opened.evaluate("specvl.race.lanes.get('sage').text")
-    opened.evaluate("specvl.race.select({lane: 'sage', token: 7, picked: true})")
-    expect(opened.locator(".vl-race .vl-inspect-head")).to_contain_text("token 8 ")
-    opened.locator(".vl-race .vl-take").first.click()
-    opened.wait_for_function(f"!specvl.form.running && {FINISHED} && specvl.race.meta.branch")
-    for _ in range(2):
-        assert opened.evaluate("specvl.race.list.map((lane) => lane.name)") == ["ar", "sage"]
-        assert opened.evaluate("specvl.form.request.methods") == ["sage"]
-        expect(opened.locator(".vl-notice")).to_have_text("")
-        reload(opened)
-    opened.get_by_role("button", name="Back to the original").click()
-    assert opened.evaluate("specvl.race.lanes.get('sage').text") == text
-    assert opened.evaluate("specvl.form.request.methods") == ["tabed", "sage"]
-    expect(opened.locator(".vl-notice")).to_have_text("")
 
 
 def test_a_comparison_is_stopped_gone_on_with_and_saved(opened, tmp_path):
