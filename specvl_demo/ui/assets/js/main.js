@@ -35,7 +35,7 @@ const STILL = matchMedia('(prefers-reduced-motion: reduce)');
 
 /** @param {HTMLElement} root the element to fill @param {Api} api of the component */
 export async function mount(root, api) {
-  // The drawing library is fetched and read now, so that no race has to wait for it; without it, all but charts works.
+  // Fetched and read now, so that no race has to wait for it; without it, all but charts works.
   const drawing = plotly(api.url('plotly')).catch(() => null);
   const page = new Page(root, api, await api.server.read_catalog());
   Object.assign(window, { specvl: page });
@@ -55,7 +55,7 @@ class Page {
     this.connect();
   }
 
-  /** What holds state; none of it knows what draws it. */
+  /** None of it knows what draws it. */
   makeState() {
     const { api, catalog } = this;
     this.still = () => STILL.matches;
@@ -123,7 +123,7 @@ class Page {
     return this.visit.ready;
   }
 
-  /** Show a view; it gets its own address, unless the page only begins. */
+  /** It gets its own address, unless the page only begins. */
   open(name) {
     this.tabs.open(name, this.visit.ready);
   }

@@ -1,4 +1,4 @@
-/* Folds over the records of a race: the sums of `records.fold` after every round. Knows nothing of the page. */
+/* Folds over the records of a race: the sums of `records.fold` after every round. */
 
 import { ENDS, laid } from './text.js';
 
@@ -7,7 +7,7 @@ import { ENDS, laid } from './text.js';
 /** @type {['draft_s', 'verify_s', 'commit_s', 'other_s']} */
 export const PHASES = ['draft_s', 'verify_s', 'commit_s', 'other_s'];
 
-/** The sums of rounds under the record's names, and the lane's clock. */
+/** Under the record's names, and the lane's clock. */
 const ZERO = {
   n_tokens: 0,
   n_rounds: 0,
@@ -21,7 +21,7 @@ const ZERO = {
   clock_s: 0,
 };
 
-/** Totals after one more round. @param {typeof ZERO} totals @param {Round} round */
+/** @param {typeof ZERO} totals @param {Round} round */
 function plus(totals, round) {
   /** @param {Token['origin']} origin */
   const count = (origin) => round.tokens.filter((token) => token.origin === origin).length;
@@ -38,8 +38,8 @@ function plus(totals, round) {
   return sums;
 }
 
-/** The origin of a piece whose tokens have several, as in `report.metrics`: what could change the answer most. */
-/** @type {Token['origin'][]} */
+/** Of the tokens of a piece, what could change the answer most first, as in `report.metrics`. @type
+ *  {Token['origin'][]} */
 const RANK = ['relaxed', 'target', 'draft'];
 
 /** A token at a place `at` of its round, in a piece of text once that is whole.
@@ -61,7 +61,7 @@ export class Lane {
   waiting = 0; // tokens at the end whose character is not complete yet
   /** @type {End | null} */
   end = null;
-  // Its place in the race, what it is called there, the number of its colour, and whether it has not begun.
+  // Its place and name in the race, the number of its colour, and whether it has not begun.
   number = 0;
   title = '';
   colour = 0;
@@ -100,8 +100,7 @@ export class Lane {
     return this.at(index).n_tokens;
   }
 
-  /** A token's text by itself; of the one that only ends the answer, which has none, its mark.
-   *  @param {number} index */
+  /** Of the token that only ends the answer, which has no text, its mark. @param {number} index */
   said(index) {
     const ends = this.end?.stop === 'eos' && index === this.tokens.length - 1;
     return this.tokens[index].text || (ends ? ENDS : '');
@@ -139,7 +138,7 @@ export class Lane {
     this.waiting = 0;
   }
 
-  /** Mean seconds of all timings of an answer that was decoded again, over those of the recorded one; else 1. */
+  /** Mean seconds of all decodings of the answer over those of the recorded one; 1 of a single one. */
   get stretch() {
     const [first] = this.timings;
     return this.timings.reduce((a, b) => a + b) / this.timings.length / first || 1;
@@ -158,7 +157,7 @@ export class Lane {
   /** Totals after k rounds with the figures that are shown. @param {number} k */
   at(k) {
     const t = this.totals[Math.min(k, this.rounds.length)];
-    const decode_s = t.clock_s * this.stretch; // of all timings
+    const decode_s = t.clock_s * this.stretch;
     return {
       ...t,
       decode_s,
@@ -183,7 +182,7 @@ export class Lane {
     return wordsOf(this.tokens);
   }
 
-  /** The given prefix of the answer, and what was written after it. */
+  /** With the given prefix. */
   get answer() {
     return this.given.text + this.text;
   }
@@ -192,22 +191,22 @@ export class Lane {
     return { ids: [], text: '', ...this.begin.prefix };
   }
 
-  /** The same as the page lays it out. */
+  /** As the page lays it out. */
   get laid() {
     return this.pieces.map((piece) => laid(piece.text)).join('');
   }
 }
 
-/** The text of tokens. @param {Token[]} tokens */
+/** @param {Token[]} tokens */
 export const wordsOf = (tokens) => tokens.map(({ text }) => text).join('');
 
-/** How many tokens a round drafted. @param {Round} round */
+/** @param {Round} round */
 export const countDrafted = ({ tree }) => tree.tokens.length - 1;
 
-/** How many of them it kept. @param {Round} round */
+/** @param {Round} round */
 export const countKept = ({ path }) => path.length - 1;
 
-/** Depth of every node of a tree, root 0. @param {Tree} tree */
+/** Root 0. @param {Tree} tree */
 export function depths(tree) {
   /** @type {number[]} */
   const depth = [];
@@ -217,7 +216,7 @@ export function depths(tree) {
   return depth;
 }
 
-/** Children of every node, likeliest first where the draft's probabilities are known. @param {Tree} tree */
+/** Likeliest first where the draft's probabilities are known. @param {Tree} tree */
 export function children(tree) {
   /** @type {number[][]} */
   const kids = tree.parent.map(() => []);
@@ -252,9 +251,8 @@ export function fallen({ tree, path }, node) {
   return { lost, at: path.indexOf(tree.parent[lost]) };
 }
 
-/** Why a token is in the answer: 'accepted', 'relaxed', 'corrected' (something else was drafted),
- *  'bonus' (everything drafted was accepted) or 'alone' (nothing was drafted).
- *  @param {Round} round @param {number} at */
+/** 'corrected': something else was drafted; 'bonus': all of it was accepted; 'alone': nothing was. @param
+ *  {Round} round @param {number} at */
 export function reason(round, at) {
   const token = round.tokens[at];
   if (token.origin === 'draft') return 'accepted';
@@ -263,15 +261,15 @@ export function reason(round, at) {
   return rejected(round).length ? 'corrected' : 'bonus';
 }
 
-/** Speedup of a lane after k rounds: how long AR took for as many tokens, over this lane's time; null while unknown.
- *  @param {Lane} lane @param {Lane} base @param {number} k */
+/** How long AR took for as many tokens, over this lane's time; null while unknown. @param {Lane} lane @param
+ *  {Lane} base @param {number} k */
 export function pace(lane, base, k) {
   const t = lane.at(k);
   const b = base.at(t.n_tokens); // a round of AR writes one token
   return t.tokens_per_s && b.tokens_per_s ? t.tokens_per_s / b.tokens_per_s : null;
 }
 
-/** The value at a dotted path of a round, such as `notes.weights.text`; undefined if there is none. */
+/** The value at a dotted path, such as `notes.weights.text`; undefined if there is none. */
 export function dig(value, path) {
   for (const key of path.split('.')) {
     if (value === null || value === undefined) return undefined;

@@ -6,9 +6,8 @@ import { W } from '../words/words.js';
 /** @import { Lane } from './fold.js' */
 /** @import { Race } from '../state/race.js' */
 
-/** The lane that the sentence is about: the only rival, or the fastest whose times are sound; else of those with a
- *  rough speedup, the lossless ones first. null where no lane can be said to have won. @param {Race} race
- *  @returns {Lane | null} */
+/** The only rival, or the fastest whose times are sound; else of those with a rough speedup, the lossless ones
+ *  first; null where none can be said to have won. @param {Race} race @returns {Lane | null} */
 export function best(race) {
   const all = race.rivals;
   if (all.length < 2) return all[0] ?? null;
@@ -20,8 +19,7 @@ export function best(race) {
   return among.reduce((a, b) => (speed(b) > speed(a) ? b : a));
 }
 
-/** What drafts in a lane: a rule, such as lookup, is certain of everything it drafts.
- *  @param {Lane} lane */
+/** A rule, such as lookup, is certain of everything it drafts. @param {Lane} lane */
 export const drafterInWords = (lane) =>
   lane.rounds.some((round) => round.tree.draft_logp?.some((logp) => logp))
     ? W.headline.model
@@ -37,8 +35,8 @@ export function point(race) {
   if (lane && token !== null) race.select({ lane: lane.name, token });
 }
 
-/** A token worth looking at first, where the drafter was surest of something else; null if there is none.
- *  @param {Lane} lane @returns {number | null} */
+/** Where the drafter was surest of something else; null if nowhere. @param {Lane} lane @returns {number | null}
+ *  */
 export function instructive(lane) {
   let found = null;
   let most = 0.05;

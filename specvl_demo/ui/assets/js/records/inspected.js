@@ -11,7 +11,6 @@ const MOST_VALUES = 16; // of a list
 const sampled = (lane) => Number(lane.begin.sampling.temperature) > 0;
 const exp = (logp) => (logp == null ? null : Math.exp(logp));
 
-/** Why a token is in the answer. */
 export function whyWritten(lane, token) {
   const { at, origin } = lane.tokens[token];
   const round = lane.rounds[lane.tokens[token].round];
@@ -53,8 +52,8 @@ export function whyUnused(lane, round, node) {
   return { kind, why, at: kind === 'rejected' ? at : -1 };
 }
 
-/** What target and drafter gave a token that was sampled, and how close the second one came:
- *  {target, drafter, gap, overlap}, null where unknown; null if it was not sampled. */
+/** {target, drafter: what they gave a sampled token, gap: how close the second came, overlap}, null where
+ *  unknown; null if it was not sampled. */
 export function drawOf({ notes: { draws } }, at) {
   const of = (name) => (Number.isFinite(draws?.[name]?.[at]) ? draws[name][at] : null);
   const target = of('p');
@@ -62,7 +61,7 @@ export function drawOf({ notes: { draws } }, at) {
   return { target, drafter: of('q'), gap: of('gap'), overlap: of('overlap') };
 }
 
-/** What target and drafter give a drafted node, null where unknown. */
+/** Of a drafted node; null where unknown. */
 export const chancesOf = ({ tree }, node) => ({
   target: exp(tree.target_logp?.[node]),
   drafter: exp(tree.draft_logp?.[node]),
@@ -111,15 +110,15 @@ export function likeliest(round, node, id) {
   return { columns: ['target', ...views.map(([name]) => name)], rows: sorted };
 }
 
-/** The names of the notes that a method's own charts draw. */
+/** Of notes that a method's own charts draw. */
 function charted(lane) {
   const series = lane.begin.charts.flatMap((chart) => chart.series);
   const own = series.filter(({ path, name }) => name && /^notes\.\w+$/.test(path));
   return Object.fromEntries(own.map(({ path, name }) => [path.slice('notes.'.length), name]));
 }
 
-/** A method's notes on a round that have a name, in words: [[name, value, why]]. Of lists over the
- *  drafted nodes only the value of `node`, if one is given. names: of notes, besides the charts'. */
+/** In words, those that have a name: [[name, value, why]]; of lists over the drafted nodes only the value of
+ *  `node`. names: of notes, besides the charts'. */
 export function noted(lane, { notes }, names, node = null) {
   const { nodes, why = {} } = notes;
   const over = (value) =>

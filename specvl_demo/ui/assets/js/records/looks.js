@@ -16,7 +16,7 @@ export function contrast(looks, all) {
   return more.map((v) => (high > low ? Math.min(1, Math.max(0, (v - low) / (high - low))) : 0));
 }
 
-/** The view that gave an accepted draft most of its weighted probability: its name and place among the views; null if
+/** The view that gave an accepted draft most of its weighted probability, and its place among them; null if
  *  none did. @param {Lane} lane @param {Round} round @param {number} at the token's place in the round */
 export function winner(lane, round, at) {
   const chart = lane.begin.charts?.find(({ tint }) => tint === 'views');
@@ -33,8 +33,8 @@ export function winner(lane, round, at) {
   return place < 0 ? null : { view: names[place], place };
 }
 
-/** What the target would have written in place of a relaxed token; null if it is not recorded.
- *  @param {Round} round @param {number} at */
+/** What the target would have written for a relaxed token; null if it is not recorded. @param {Round} round
+ *  @param {number} at */
 export function instead({ candidates, tokens }, at) {
   const top = candidates?.[at]?.[0];
   return tokens[at].origin === 'relaxed' && top && top.id !== tokens[at].id ? top.text : null;

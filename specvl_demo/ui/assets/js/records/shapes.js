@@ -1,4 +1,4 @@
-/* The shape of what a round drafted. Knows trees, nothing of what draws them. */
+/* The shape of what a round drafted. */
 
 import { children, depths } from './fold.js';
 

@@ -50,8 +50,8 @@ export function learn(lane, base) {
   return all;
 }
 
-/** Whether the drafter's token was kept at a place, and how sure it was of what it guessed; right is null where it was
- *  never asked. */
+/** Whether the drafter's token was kept, and how sure it was of its guess; right: null where it was never
+ *  asked. */
 function verdict(round, at) {
   const { parent, draft_logp: logp } = round.tree;
   const token = round.tokens[at];
@@ -91,8 +91,7 @@ function hardness(verdicts, quality) {
   return hard;
 }
 
-/** The race with these settings: {tau, cost, speedup, rounds: [{kept, at}]}, cost a round and times in autoregressive
- *  steps. */
+/** {tau, cost, speedup, rounds: [{kept, at}]}, cost a round and times in autoregressive steps. */
 export function simulate(known, { quality, gamma, draft, row, requests }) {
   const { n, hard, width, rest, step, fit } = known;
   const rounds = [];
@@ -113,8 +112,7 @@ export function simulate(known, { quality, gamma, draft, row, requests }) {
   return { tau, cost, speedup: tau / cost, verify: cost - gamma * draft, rounds };
 }
 
-/** What a lane's recorded rounds cost in autoregressive steps: {fixed, perToken, drafted, tau, rho, speedup}. null where
- *  nothing was drafted. */
+/** In autoregressive steps: {fixed, perToken, drafted, tau, rho, speedup}; null where nothing was drafted. */
 export function payOff(lane, base) {
   const { clock_s, n_drafted, n_rounds: n, tau } = lane.at(Infinity);
   const unit = base.clock_s / base.n_rounds;
@@ -127,7 +125,7 @@ export function payOff(lane, base) {
   return { fixed: rho - perToken * drafted, perToken, drafted, tau, rho, speedup: tau / rho };
 }
 
-/** The least share of right guesses with which the race would be as fast as autoregressive decoding; null if none is. */
+/** The least share of right guesses that is as fast as autoregressive decoding; null if none is. */
 export function breakEven(known) {
   const shares = Array.from({ length: 101 }, (_, i) => i / 100);
   return shares.find((quality) => simulate(known, { ...known, quality }).speedup >= 1) ?? null;

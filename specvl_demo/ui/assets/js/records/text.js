@@ -1,4 +1,4 @@
-/* Untrusted text, made safe for what reads it. Knows nothing of the page. */
+/* Untrusted text, made safe for what reads it. */
 
 import { fmt } from '../words/words.js';
 
@@ -6,33 +6,31 @@ const MOST_LETTERS = 200;
 /** Of a whole answer. */
 export const MOST_TEXT = 20_000;
 
-/** A piece of text as the page lays it out: a trace may hold tokens of any length, and marks piled up on one letter,
- *  which take a browser minutes. */
+/** A trace may hold tokens of any length, and marks piled up on one letter, which take a browser minutes. */
 export function laid(text, most = MOST_LETTERS) {
   const few = text.length > most ? `${text.slice(0, most)}…` : text;
   return few.replace(/(\p{M}{4})\p{M}+/gu, '$1');
 }
 
-/** Words for Plotly, which reads tags in all that it writes, links too. */
+/** For Plotly, which reads tags in all that it writes, links too. */
 export const plain = (words) =>
   typeof words === 'string' ? words.replaceAll('&', '&amp;').replaceAll('<', '&lt;') : words;
 
-/** How a token that only ends an answer or a turn is shown. */
+/** Stands for a token that only ends an answer or a turn. */
 export const ENDS = '■';
 
 const END = /^<(\|[^|<>]+\||\/?s|eos|end_of_\w+)>$/;
 
-/** A token's text; a token that only ends an answer or a turn is shown as a mark. */
 export const marked = (text) => (END.test(text) ? ENDS : text);
 
-/** A token's piece of text shown by itself: spaces and line breaks are made visible. */
+/** Spaces and line breaks are made visible. */
 export function shown(text) {
   return text === '' ? '∅' : laid(marked(text)).replace(/\n/g, '↵').replace(/^ /, '␣');
 }
 
-/** A drafted token's text; its number where the record has no texts. */
+/** Its number where the record has no texts. */
 export const wordOf = (tree, node) => shown(tree.texts?.[node] ?? `#${tree.tokens[node]}`);
 
-/** A node's probability as it is written; null if it is unknown. */
+/** As it is written; null if it is unknown. */
 export const probability = (logp, node) =>
   logp?.[node] == null ? null : fmt.prob(Math.exp(logp[node]));

@@ -7,7 +7,7 @@ import { W } from '../words/words.js';
 
 const PICTURE = /^data:image\/(png|jpeg|webp);base64,[A-Za-z0-9+/=]+$/;
 
-/** Records of a sound trace. @param {string} written @returns {AnyRecord[]} */
+/** @param {string} written @returns {AnyRecord[]} */
 export function parse(written) {
   const lines = written.split('\n').filter((line) => line.trim());
   return lines.map((line) => {
@@ -17,30 +17,30 @@ export function parse(written) {
   });
 }
 
-/** The records of a recorded race on this server; throws an Error whose message can be shown. @param {string} url */
+/** Throws an Error whose message can be shown. @param {string} url */
 export async function fetched(url) {
   const answer = await fetch(url).catch(() => null);
   if (!answer?.ok) throw new Error(W.trace.unreachable);
   return parse(await answer.text());
 }
 
-/** What the model was shown, as a Begin carries it: [{name, frames: [url]}]; anything but base64 pictures is left out.
- *  @param {Begin} begin @returns {Thumbnail[]} */
+/** The pictures that the model was shown; anything but base64 pictures is left out. @param {Begin} begin
+ *  @returns {Thumbnail[]} */
 export function shown(begin) {
   /** @param {string | null} url */
   const safe = (url) => (url !== null && PICTURE.test(url) ? url : null);
   return (begin.notes?.media ?? []).map((m) => ({ name: m.name, frames: m.frames.map(safe) }));
 }
 
-/** The record with which a trace begins. @param {AnyRecord[]} records */
+/** @param {AnyRecord[]} records */
 export const first = (records) => /** @type {Begin} */ (records.find((r) => r.kind === 'begin'));
 
-/** Records as a trace, one JSON object a line. @param {AnyRecord[]} records */
+/** @param {AnyRecord[]} records */
 export function write(records) {
   return `${records.map((record) => JSON.stringify(record)).join('\n')}\n`;
 }
 
-/** All records of a race, lane after lane. @param {Race} race */
+/** Lane after lane. @param {Race} race */
 export function recordsOf(race) {
   return race.list.flatMap((lane) => [lane.begin, ...lane.rounds, ...(lane.end ? [lane.end] : [])]);
 }

@@ -17,10 +17,10 @@ export function doubt(race, lane) {
   return compared.cut ? { kind: 'cut', sentence: compared.cut } : compared.lanes[lane.name].doubt;
 }
 
-/** The rough speedup of a lane whose times are doubtful, which is shown with the reason; null if there is none. */
+/** Shown with the reason; null if there is none. */
 export const hedged = (why) => why?.about || null;
 
-/** Why the speedup of some lanes is not shown, the clearest reason of every kind: [[reason, lanes]]. */
+/** The clearest reason of every kind: [[reason, lanes]]. */
 export function doubts(race) {
   const found = new Map();
   for (const lane of race.list) {

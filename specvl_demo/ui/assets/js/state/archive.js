@@ -19,7 +19,7 @@ export class Archive extends Emitter {
     this.parts = parts;
   }
 
-  /** Keep a finished race so that it can be shown again, in a later visit too. @param {Race} race */
+  /** In later visits too. @param {Race} race */
   keep(race) {
     const { shown, ...meta } = race.meta; // the pictures are in the records
     const lanes = race.list.map((lane) => lane.begin.title);
@@ -29,7 +29,6 @@ export class Archive extends Emitter {
     this.emit('change');
   }
 
-  /** The races of earlier visits. */
   async load() {
     this.runs = await kept.runs();
     this.emit('change');
@@ -41,7 +40,7 @@ export class Archive extends Emitter {
     this.emit('change');
   }
 
-  /** How the lanes of a trace compare, if the server finds it sound; else {problem}. @param {File} file */
+  /** If the server finds the trace sound; else {problem}. @param {File} file */
   async compared(file) {
     const { upload, server } = this.parts.api;
     const sent = await upload(file).catch(() => null);
@@ -49,8 +48,7 @@ export class Archive extends Emitter {
     return remarks ?? { problem: await this.parts.runner.reason(W.trace.notRead) };
   }
 
-  /** Show a trace from the visitor's disk, or from an address on this server; what is wrong with it is
-   *  told with its line, and returned.
+  /** From the visitor's disk, or from an address on this server. Returns what is wrong with it, with its line.
    *  @param {File | undefined} file @param {string} [from] */
   async open(file, from) {
     if (!file) return '';

@@ -4,7 +4,7 @@
 const OWN = ['chain', 'tabed', 'sage', 'lvspec', 'hivis', 'dream'];
 const MOST = OWN.length;
 
-/** Numbers of the colours of methods that stand beside each other: all different, of six. @param {string[]} methods */
+/** All different, of six. @param {string[]} methods */
 export function coloursOf(methods) {
   /** @param {string} name @param {number} i */
   const first = (name, i) => methods.indexOf(name) === i && OWN.indexOf(name) + 1;

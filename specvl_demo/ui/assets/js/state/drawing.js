@@ -33,7 +33,7 @@ export class Drawing {
     this.drawn = drawn;
   }
 
-  /** Measure while everything is drawn; `going` says whether it still is. @param {() => boolean} going */
+  /** `going` says whether everything still is drawn. @param {() => boolean} going */
   async measure(going) {
     const [before, began] = [await this.drawn(), performance.now()];
     const late = await frames(going);

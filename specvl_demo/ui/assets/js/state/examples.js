@@ -4,8 +4,7 @@ import { blank, pairOf, paths } from './request.js';
 
 /** @import { Catalog, Example, Media, Request } from './types.js' */
 
-/** Whether a request asks just what an example does. @param {Request} request
- *  @param {Pick<Example, 'question' | 'media'>} example */
+/** @param {Request} request @param {Pick<Example, 'question' | 'media'>} example */
 export const asksExample = (request, { question, media }) =>
   !request.history.length &&
   request.question.trim() === question.trim() &&

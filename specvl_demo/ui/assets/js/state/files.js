@@ -31,7 +31,6 @@ export class Files extends Emitter {
     this.shrink = shrink;
   }
 
-  /** How many are on their way. */
   get busy() {
     return this.pending.length;
   }
@@ -58,8 +57,7 @@ export class Files extends Emitter {
     if (!this.busy) this.emit('sent');
   }
 
-  /** Why a file cannot be part of the question; null if it can.
-   *  @param {File} file @param {Media['kind'] | null} kind */
+  /** Null if it can be part of the question. @param {File} file @param {Media['kind'] | null} kind */
   unfit({ name, size }, kind) {
     const { bytes, clip_types: clips, files, picture_types: pictures } = this.limits;
     const types = [...pictures, ...clips].map((type) => type.slice(1).toUpperCase());
@@ -69,14 +67,14 @@ export class Files extends Emitter {
     return this.own.length + this.busy >= files ? W.media.many(name, files) : null;
   }
 
-  /** Tell of a file that is not part of the question. @param {string} name @param {string} why */
+  /** @param {string} name @param {string} why */
   refuse(name, why) {
     const others = this.refused.filter((file) => file.name !== name);
     this.refused = [...others, { name, why }].slice(-MOST_REFUSED);
     this.emit('refused');
   }
 
-  /** Remove all refused files, or one of them. @param {{ name: string, why: string }} [refused] */
+  /** All of them, or one. @param {{ name: string, why: string }} [refused] */
   forgive(refused) {
     this.refused = refused ? this.refused.filter((file) => file !== refused) : [];
     this.emit('refused');

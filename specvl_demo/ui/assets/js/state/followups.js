@@ -46,7 +46,7 @@ export class FollowUps {
     form.run({ prefix, branch });
   }
 
-  /** Show the race from which branches were taken, as it was. */
+  /** As it was. */
   back() {
     const { catalog, race, archive, form, stage } = this.parts;
     const of = race.meta.branch?.of;

@@ -80,7 +80,6 @@ export class Form extends Emitter {
     this.changed();
   }
 
-  /** The conversation so far. */
   get turns() {
     return this.request.history;
   }
@@ -92,18 +91,17 @@ export class Form extends Emitter {
     this.changed();
   }
 
-  /** What running the form means for the conversation whose last question is on the page: 'same' asks it
-   *  again, 'on' adds a turn, 'new' begins another one. A single question is followed only if the visitor chose so. */
+  /** 'same' asks the last question again, 'on' adds a turn to its conversation, 'new' begins another one. A
+   *  single question is followed only if the visitor chose so. */
   get next() {
     return nextTurn(this.request, this.last, this.followUp);
   }
 
-  /** Whether another question can go on from the last one. */
   get mayFollow() {
     return mayFollow(this.request, this.last);
   }
 
-  /** What the model is asked. @param {Pick<Request, 'pair' | 'question' | 'media'>} request */
+  /** @param {Pick<Request, 'pair' | 'question' | 'media'>} request */
   inWords(request = this.request) {
     return inWords(this.catalog, request);
   }
@@ -136,19 +134,19 @@ export class Form extends Emitter {
     this.changed();
   }
 
-  /** Make room for the next question. @param {{ question?: string, media?: Media[] }} [given] */
+  /** @param {{ question?: string, media?: Media[] }} [given] */
   nextQuestion({ question = '', media = [] } = {}) {
     Object.assign(this.request, { question, media });
     this.update();
     this.emit('focus');
   }
 
-  /** The chosen pair, as the catalog describes it. @returns {Pair} */
+  /** @returns {Pair} */
   get pairFacts() {
     return pairOf(this.catalog, this.request.pair) ?? this.catalog.pairs[0];
   }
 
-  /** Why a method cannot be chosen now; null if it can. @param {Method} method */
+  /** Null if it can be chosen now. @param {Method} method */
   refusal(method) {
     const served = this.pairFacts.methods[method.name];
     if (typeof served === 'string') return served;
@@ -168,12 +166,10 @@ export class Form extends Emitter {
     this.update();
   }
 
-  /** The methods of the catalog's papers that the pair supports. */
   get paperMethods() {
     return this.catalog.papers.filter((name) => this.pairFacts.methods[name] === true);
   }
 
-  /** Race all papers against the plain model, at once. */
   racePapers() {
     if (this.running) return;
     this.request.methods = this.paperMethods;
@@ -181,7 +177,7 @@ export class Form extends Emitter {
     this.run();
   }
 
-  /** Fill the form from an example, and show its race. @param {Example} example */
+  /** @param {Example} example */
   choose(example) {
     this.fill(example);
     this.emit('example', example);
@@ -194,7 +190,7 @@ export class Form extends Emitter {
     this.update();
   }
 
-  /** The request of an example. @param {Example} example */
+  /** @param {Example} example */
   of(example, methods = example.methods) {
     return ofExample(this.catalog, example, methods);
   }
@@ -209,7 +205,7 @@ export class Form extends Emitter {
     return { form: this.key(), asked: structuredClone(this.request) };
   }
 
-  /** What the form has in place of what a request has, in words. @param {Request} asked @returns {string[]} */
+  /** @param {Request} asked @returns {string[]} */
   changedSince(asked) {
     const changes = changesBetween(asked, this.request);
     const bare = !this.request.media.length;
@@ -217,8 +213,7 @@ export class Form extends Emitter {
     return words.filter((_, i) => changes[i]);
   }
 
-  /** Take over a request. Names of a pair and of methods that are not known here are dropped, and returned.
-   *  @param {Partial<Request>} request */
+  /** Names that are not known here are dropped, and returned. @param {Partial<Request>} request */
   restore(request) {
     const { taken, unknown } = takeOver(this.catalog, this.request, request);
     Object.assign(this.request, taken);
@@ -246,13 +241,13 @@ export class Form extends Emitter {
     this.update();
   }
 
-  /** What the pair cannot judge, in a sentence; '' if nothing. */
+  /** In a sentence; '' if nothing is out of scope. */
   get scope() {
     const { question, media } = this.request;
     return question.trim() || media.length ? scope(this.catalog, this.request) : '';
   }
 
-  /** The pair that was made for what this one cannot judge; undefined where none is here. */
+  /** Made for what this one cannot judge; undefined where none is here. */
   get fittingPair() {
     return this.scope ? better(this.catalog, this.request) : undefined;
   }
@@ -272,7 +267,7 @@ export class Form extends Emitter {
     return unsampled(this.catalog, this.request, this.request.sampling.temperature);
   }
 
-  /** Check what the page can check, then request the race. @param {RunOptions} [options] */
+  /** @param {RunOptions} [options] */
   run({ branch, undrawn, ...over } = {}) {
     if (this.running) return;
     if (this.files.busy) {

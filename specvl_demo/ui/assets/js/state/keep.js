@@ -11,8 +11,7 @@ const MOST_RUNS = 12;
 /** @type {('files' | 'runs')[]} */
 const STORES = ['files', 'runs'];
 
-/** The database of this page, opened once; rejected if the browser has none.
- *  @type {Promise<IDBDatabase> | null} */
+/** Opened once; rejected if the browser has none. @type {Promise<IDBDatabase> | null} */
 let opening = null;
 function database() {
   opening ??= new Promise((resolve, reject) => {
@@ -43,8 +42,7 @@ async function ask(name, mode, fn, fallback = /** @type {unknown} */ (null)) {
   }
 }
 
-/** The value under a key; null if there is none. area: 'sessionStorage' for this tab's. @param {string} key
- *  @param {Area} area */
+/** Null if there is none. area: 'sessionStorage' for this tab's. @param {string} key @param {Area} area */
 export function stored(key, area = 'localStorage') {
   try {
     return JSON.parse(globalThis[area].getItem(key) ?? 'null');
@@ -64,11 +62,10 @@ export function store(key, value, area = 'localStorage') {
   }
 }
 
-/** The form as this tab left it, else as the last tab did, with the race that was shown with it;
- *  null if none is stored. */
+/** As this tab left it, else as the last tab did; null if none is stored. */
 export const form = () => stored(FORM, 'sessionStorage') ?? stored(FORM);
 
-/** Keep it for a reload of this tab, and for a later visit. @param {object} state */
+/** For a reload of this tab, and for a later visit. @param {object} state */
 export function keepForm(state) {
   store(FORM, state, 'sessionStorage');
   return store(FORM, state);
@@ -79,13 +76,13 @@ export const bench = () => stored(BENCH, 'sessionStorage');
 /** @param {object} state */
 export const keepBench = (state) => store(BENCH, state, 'sessionStorage');
 
-/** A file by its place on the server, to be sent again in a later visit. @param {string} path @param {Blob} sent */
+/** By its place on the server, to be sent again in a later visit. @param {string} path @param {Blob} sent */
 export const keepFile = (path, sent) => ask('files', 'readwrite', (all) => all.put(sent, path));
 
 /** @param {string} path */
 export const file = (path) => ask('files', 'readonly', (all) => all.get(path));
 
-/** Store a finished race; the oldest are removed. @param {KeptRace} run */
+/** The oldest are removed. @param {KeptRace} run */
 export async function keepRun(run) {
   const key = Date.now();
   await ask('runs', 'readwrite', (all) => all.put(run, key));
@@ -94,11 +91,10 @@ export async function keepRun(run) {
     await ask('runs', 'readwrite', (all) => all.delete(old));
 }
 
-/** The kept races, newest first. */
+/** Newest first. */
 export const runs = async () =>
   (await ask('runs', 'readonly', (all) => all.getAll(), [])).reverse();
 
-/** Forget all of it. */
 export async function forget() {
   store(FORM, null);
   for (const key of [FORM, BENCH]) store(key, null, 'sessionStorage');

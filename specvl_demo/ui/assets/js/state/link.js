@@ -7,14 +7,13 @@ const KEY = 'race';
 const SERVED = 'gradio_api/file='; // a file of the page's own, below its address
 const LONGEST = 8000;
 
-/** The view in this page's address, null if there is none: `#learn`, or `#race=…` with a request.
- *  @param {string[]} views */
+/** `#learn`, or `#race=…` with a request; null if there is none. @param {string[]} views */
 export function view(views) {
   const [name] = location.hash.slice(1).split('=');
   return views.includes(name) ? name : null;
 }
 
-/** The address of this page with a request in it. @param {Request} request */
+/** @param {Request} request */
 export function write(request) {
   const { history, media, ...rest } = request;
   const example = media.find((m) => m.example)?.example;
@@ -27,14 +26,14 @@ export function write(request) {
 /** Whether this page is a part of another one: then it shows the race alone. */
 export const embedded = () => new URLSearchParams(location.search).has('embed');
 
-/** The address of the trace that this page's address asks for; '' for one elsewhere, null if there is none. */
+/** '' for a trace elsewhere, null if none is asked for. */
 export function traceAsked() {
   const path = new URLSearchParams(location.search).get('trace');
   if (!path) return null;
   return /^\w+:|\/\//.test(path) ? '' : new URL(SERVED + path, document.baseURI).href;
 }
 
-/** The address of this page with a trace on this server in it. @param {string} trace */
+/** @param {string} trace */
 export function toTrace(trace, embed = false) {
   const page = new URL(document.baseURI);
   page.search = page.hash = '';
@@ -43,7 +42,7 @@ export function toTrace(trace, embed = false) {
   return page.href;
 }
 
-/** {asked, broken}: the request in this page's address, null if there is none or, broken, if it cannot be read. */
+/** The request in this page's address; broken: it cannot be read. */
 export function read() {
   const text = new URLSearchParams(location.hash.slice(1)).get(KEY);
   if (!text) return { asked: null, broken: false };

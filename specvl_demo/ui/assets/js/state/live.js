@@ -80,8 +80,8 @@ export class Live extends Emitter {
     };
   }
 
-  /** Take the records of a run. Returns the error sentence, or null. @param {RunRequest} request @param {Pace} pace
-   *  @returns {Promise<string | null>} */
+  /** Returns the error sentence, or null. @param {RunRequest} request @param {Pace} pace @returns
+   *  {Promise<string | null>} */
   async follow(request, pace) {
     const { form, race, stage, runner } = this.parts;
     const unseen = pace === 'undrawn' ? W.run.undrawn : '';
@@ -134,7 +134,7 @@ export class Live extends Emitter {
     form.emit('answered');
   }
 
-  /** Lanes begin to compute and are drawn at a pace; null: they are done. @param {Pace | null} pace */
+  /** Null: they are done. @param {Pace | null} pace */
   setPace(pace) {
     this.parts.stage.undrawn = pace === 'undrawn';
     this.emit('pace', pace);

@@ -46,14 +46,13 @@ export class Race extends Emitter {
     this.emit('reset');
   }
 
-  /** Show a race of which all is known. @param {AnyRecord[]} records @param {Meta} [meta] */
+  /** @param {AnyRecord[]} records @param {Meta} [meta] */
   show(records, meta) {
     this.clear(meta);
     for (const record of records) this.take(record);
   }
 
-  /** Show lanes that have not begun. @param {Pick<Method, 'name' | 'title' | 'lossless'>[]} methods
-   *  @param {number} most tokens of an answer */
+  /** @param {Pick<Method, 'name' | 'title' | 'lossless'>[]} methods @param {number} most tokens of an answer */
   expect(methods, most) {
     for (const { name: method, title, lossless } of methods) {
       const known = { lane: method, method, title, lossless, max_new_tokens: most };
@@ -62,7 +61,7 @@ export class Race extends Emitter {
     }
   }
 
-  /** Take one record, in a trace's form. @param {AnyRecord} record */
+  /** @param {AnyRecord} record */
   take(record) {
     if (record.kind === 'remarks') {
       this.meta.compared = record;
@@ -112,8 +111,7 @@ export class Race extends Emitter {
     return lane;
   }
 
-  /** A lane is named after its method, and has its colour; its settings are added only if two would
-   *  have the same name. */
+  /** After its method; its settings are added only if two would have the same name. */
   nameLanes() {
     const colours = coloursOf(this.list.map((lane) => lane.begin.method));
     const names = this.list.map((lane) => lane.begin.title.split(', ')[0]);
@@ -128,7 +126,7 @@ export class Race extends Emitter {
     return [...this.lanes.values()];
   }
 
-  /** Whether all lanes are over, as far as they are known. */
+  /** As far as they are known. */
   get ended() {
     return this.list.every((lane) => lane.end);
   }
@@ -137,23 +135,22 @@ export class Race extends Emitter {
     return this.lanes.get(this.focus ?? '') ?? null;
   }
 
-  /** The plain lane, against which the others are measured; null if the race has none. */
+  /** Against which the others are measured; null if there is none. */
   get baseline() {
     return this.list.find((lane) => lane.plain) ?? null;
   }
 
-  /** All lanes but the plain one. */
   get rivals() {
     return this.list.filter((lane) => lane !== this.baseline);
   }
 
-  /** Rounds of a lane that are shown now. @param {Lane} lane */
+  /** @param {Lane} lane */
   shown(lane) {
     return this.head === null ? lane.rounds.length : lane.roundsBy(this.head);
   }
 
-  /** The round of a lane that is on its way in a replay slow enough to see it, and how much of it is drafted and
-   *  verified, 0 to 1. @param {Lane} lane */
+  /** In a replay slow enough to see it: the round on its way, and how much of it is drafted and verified, 0 to
+   *  1. @param {Lane} lane */
   making(lane) {
     const k = this.shown(lane);
     const round = lane.rounds[k];
@@ -169,20 +166,19 @@ export class Race extends Emitter {
     };
   }
 
-  /** Totals of a lane as shown now. @param {Lane} lane */
+  /** @param {Lane} lane */
   now(lane) {
     return lane.at(this.shown(lane));
   }
 
-  /** Decode speed of a lane over the baseline's, both as shown now; null without a baseline.
-   *  @param {Lane} lane */
+  /** Over the baseline's, both as shown now; null without a baseline. @param {Lane} lane */
   speedup(lane) {
     const a = this.now(lane).tokens_per_s;
     const b = this.baseline && this.now(this.baseline).tokens_per_s;
     return a && b ? a / b : null;
   }
 
-  /** A lane is over when its last round is shown. @param {Lane} lane */
+  /** @param {Lane} lane */
   over(lane) {
     return lane.end !== null && this.shown(lane) === lane.rounds.length;
   }
@@ -207,7 +203,6 @@ export class Race extends Emitter {
     return written.sort((a, b) => b.tokens.length - a.tokens.length)[0] ?? null;
   }
 
-  /** The longest clock. */
   get length() {
     return Math.max(0, ...this.list.map((lane) => lane.at(Infinity).clock_s));
   }
@@ -227,7 +222,7 @@ export class Race extends Emitter {
     this.emit('focus');
   }
 
-  /** Select a part of the race; null lets the page follow it. @param {Selection | null} choice */
+  /** Null lets the page follow the race. @param {Selection | null} choice */
   select(choice) {
     this.chosen ||= Boolean(choice?.picked);
     const moved = choice !== null && choice.lane !== this.focus;
@@ -237,7 +232,7 @@ export class Race extends Emitter {
     this.emit('select');
   }
 
-  /** Select what the visitor picked. @param {Lane} lane @param {Pick<Selection, 'token' | 'round' | 'node'>} part */
+  /** @param {Lane} lane @param {Pick<Selection, 'token' | 'round' | 'node'>} part */
   pick(lane, part) {
     this.select({ lane: lane.name, ...part, picked: true });
   }

@@ -84,7 +84,6 @@ export class Replay extends Emitter {
     race.setHead(lane.at(Math.max(0, race.shown(lane) + by)).clock_s);
   }
 
-  /** Show the whole race at once. */
   finish() {
     this.playing = false;
     this.race.setHead(null);

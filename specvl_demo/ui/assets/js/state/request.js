@@ -4,11 +4,10 @@ import { W } from '../words/words.js';
 
 /** @import { Catalog, Last, Media, Method, Pair, Request, Values } from './types.js' */
 
-/** A pair by its id. @param {Catalog} catalog @param {string} id */
+/** @param {Catalog} catalog @param {string} id */
 export const pairOf = ({ pairs }, id) => pairs.find((pair) => pair.id === id);
 
-/** The request before the visitor changes anything.
- *  @param {Catalog} catalog @returns {Request} */
+/** @param {Catalog} catalog @returns {Request} */
 export function blank(catalog) {
   const pair = catalog.pairs.find((p) => p.available) ?? catalog.pairs[0];
   return {
@@ -24,8 +23,8 @@ export function blank(catalog) {
   };
 }
 
-/** The methods that are not defined for sampling. @param {Catalog} catalog
- *  @param {Pick<Request, 'methods' | 'settings'>} request @param {unknown} temperature @returns {Method[]} */
+/** @param {Catalog} catalog @param {Pick<Request, 'methods' | 'settings'>} request @param {unknown} temperature
+ *  @returns {Method[]} */
 export function unsampled(catalog, { methods, settings }, temperature) {
   if (!(Number(temperature) > 0)) return [];
   return catalog.methods.filter(
@@ -33,12 +32,11 @@ export function unsampled(catalog, { methods, settings }, temperature) {
   );
 }
 
-/** What is chosen of sampling, and of how the pair is loaded.
- *  @param {Pick<Request, 'pair' | 'sampling' | 'loading'>} request @returns {Values} */
+/** @param {Pick<Request, 'pair' | 'sampling' | 'loading'>} request @returns {Values} */
 export const chosen = (request) => ({ ...request.sampling, ...request.loading[request.pair] });
 
-/** Everything by which one requested race differs from another, in the order of W.run.changes.
- *  @param {Request} request @returns {unknown[]} */
+/** By which one requested race differs from another, in the order of W.run.changes. @param {Request} request
+ *  @returns {unknown[]} */
 export const parts = ({ methods, settings, ...request }) => [
   request.pair,
   paths(request.media),
@@ -49,21 +47,21 @@ export const parts = ({ methods, settings, ...request }) => [
   request.history.length,
 ];
 
-/** The files of a question as a text that is equal if they are the same. @param {Media[]} media */
+/** Equal if the files are the same. @param {Media[]} media */
 export const paths = (media) => media.map((m) => m.path).join();
 
 /** The kinds of weights that can be chosen for a pair: only a GPU has packed ones.
  *  @param {{ [key: string]: unknown }} loading */
 export const weightKinds = (loading) => ['dtype', 'quantised'].filter((key) => key in loading);
 
-/** Which parts of a request are others than they were. @param {Request} before @param {Request} now */
+/** @param {Request} before @param {Request} now */
 export function changesBetween(before, now) {
   const [old, fresh] = [before, now].map((r) => parts(r).map((part) => JSON.stringify(part)));
   return fresh.map((part, i) => part !== old[i]);
 }
 
-/** A request with what another one changes, and the names in it that are not known. @param {Catalog} catalog
- *  @param {Request} request @param {Partial<Request>} other */
+/** And the names in it that are not known. @param {Catalog} catalog @param {Request} request @param
+ *  {Partial<Request>} other */
 export function takeOver(catalog, request, other) {
   const standard = blank(catalog);
   const taken = { ...request };
@@ -81,15 +79,14 @@ export function takeOver(catalog, request, other) {
   return { taken, unknown };
 }
 
-/** Whether another question can go on from the last one: of its pictures, or with further ones.
- *  @param {Request} request @param {Last | null} last */
+/** With the last one's pictures, or with further ones. @param {Request} request @param {Last | null} last */
 export function mayFollow(request, last) {
   if (!last || request.pair !== last.asked.pair) return false;
   return request.media.length > 0 || last.asked.media.length === 0;
 }
 
-/** What a request means for the conversation, see `Form.next`. @param {Request} request
- *  @param {Last | null} last @param {boolean} followUp @returns {'same' | 'on' | 'new'} */
+/** See `Form.next`. @param {Request} request @param {Last | null} last @param {boolean} followUp @returns
+ *  {'same' | 'on' | 'new'} */
 export function nextTurn(request, last, followUp) {
   if (!last) return 'same';
   const { asked } = last;
@@ -101,7 +98,7 @@ export function nextTurn(request, last, followUp) {
   return begun || (followUp && mayFollow(request, last)) ? 'on' : 'new';
 }
 
-/** What is too much, in a sentence; null if nothing. @param {Request} request @param {Catalog['limits']} limits */
+/** In a sentence; null if nothing is. @param {Request} request @param {Catalog['limits']} limits */
 export function tooMuch({ media, history, question, system }, limits) {
   const { turns, shown, question: most } = limits;
   if (question.length > most) return W.ask.long(question.length, most);
@@ -111,15 +108,15 @@ export function tooMuch({ media, history, question, system }, limits) {
   return n > shown ? W.chat.tooMuch(n, shown) : null;
 }
 
-/** Why a pair cannot be loaded as chosen, in a sentence; null if it can. @param {Pair} pair @param {Request} request */
+/** In a sentence; null if it can be loaded as chosen. @param {Pair} pair @param {Request} request */
 export function loadingRefusal({ loading, id }, request) {
   const values = request.loading[id] ?? {};
   const reasons = weightKinds(loading).map((key) => loading[key][String(values[key])]);
   return reasons.find((why) => typeof why === 'string') ?? null;
 }
 
-/** What the model is asked: the question, or where it is empty, to describe what is shown.
- *  @param {Catalog} catalog @param {Pick<Request, 'pair' | 'question' | 'media'>} request */
+/** Where the question is empty, to describe what is shown. @param {Catalog} catalog @param {Pick<Request,
+ *  'pair' | 'question' | 'media'>} request */
 export function inWords(catalog, { pair, question, media }) {
   const { describe } = pairOf(catalog, pair) ?? catalog.pairs[0];
   if (question.trim() || !media.length) return question;

@@ -56,8 +56,8 @@ export class Runner {
     });
   }
 
-  /** Run a request. Returns the error sentence, or null.
-   *  @param {object} request @param {Listener} on @returns {Promise<string | null>} */
+  /** Returns the error sentence, or null. @param {object} request @param {Listener} on @returns {Promise<string
+   *  | null>} */
   run(request, on) {
     if (this.busy) return Promise.resolve(W.run.busy);
     this.busy = true;

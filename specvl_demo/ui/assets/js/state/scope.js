@@ -39,8 +39,8 @@ export function scope(catalog, request) {
   return named.length ? `${W.scope.words(named)} ${W.scope.after}` : '';
 }
 
-/** The pair that was made for what this one cannot judge; undefined where none is here. @param {Catalog} catalog
- *  @param {Request} request */
+/** Made for what this one cannot judge; undefined where none is here. @param {Catalog} catalog @param {Request}
+ *  request */
 export function better(catalog, request) {
   const pair = pairOf(catalog, request.pair);
   if (!pair || pair.knows === 'anything') return undefined;
@@ -60,5 +60,5 @@ function kind(item, catalog) {
   return (example && pairOf(catalog, example.pair)?.knows) ?? null;
 }
 
-/** A word, or its singular. @param {Set<string>} words @param {string} word */
+/** Or its singular. @param {Set<string>} words @param {string} word */
 const knows = (words, word) => words.has(word) || words.has(word.replace(/s$/, ''));

@@ -38,7 +38,7 @@ export class Sharing {
     stage.tell(problem || W.run.shared(MADE[as][0]), problem !== '');
   }
 
-  /** The address of the trace on this server, if the race has one. */
+  /** If the race has one on this server. */
   get trace() {
     const { catalog, race } = this.parts;
     const { example, from } = race.meta;
@@ -71,9 +71,9 @@ export class Sharing {
   }
 }
 
-/** Offer the visitor a file that the server made. Returns what went wrong, '' if nothing did. made: its answer; failed: the
- *  sentence where it gives none. @param {Parts} parts @param {any} made @param {string[]} file its name and type
- *  @param {string} failed @returns {Promise<string>} */
+/** Returns what went wrong, '' if nothing did. made: the server's answer; failed: the sentence where it gives
+ *  none. @param {Parts} parts @param {any} made @param {string[]} file its name and type @param {string} failed
+ *  @returns {Promise<string>} */
 export async function deliver({ download, runner }, made, [name, type], failed) {
   const file = made?.url && (await fetch(new URL(made.url, document.baseURI)).catch(() => null));
   if (!file?.ok) return made?.problem ?? runner.reason(failed);
@@ -81,7 +81,7 @@ export async function deliver({ download, runner }, made, [name, type], failed) 
   return '';
 }
 
-/** Whether a text could be put into the clipboard. @param {string} text */
+/** @param {string} text */
 const copy = (text) =>
   navigator.clipboard?.writeText(text).then(
     () => true,

@@ -10,7 +10,7 @@ export class Speeds {
   raced = {};
   free = 1; // what other programs left the last race of all
 
-  /** A race is over. @param {Pick<Race, 'list' | 'meta'>} race */
+  /** @param {Pick<Race, 'list' | 'meta'>} race */
   learn({ list, meta }) {
     const lanes = list.filter((lane) => lane.tokens.length);
     const token = middle(lanes.map((lane) => lane.at(Infinity).clock_s / lane.tokens.length));

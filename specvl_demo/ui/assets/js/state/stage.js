@@ -22,9 +22,7 @@ export class Stage extends Emitter {
   offers = [];
   /** What the machine is doing while nothing is written yet; '' once there is something to see. */
   waiting = '';
-  /** Whether the race runs unseen. */
   undrawn = false;
-  /** Whether the form requests something else now. */
   outdated = false;
   /** The example whose race is on its way. @type {Example | null} */
   coming = null;
@@ -82,7 +80,7 @@ export class Stage extends Emitter {
     this.tell(this.outdated ? differs : '');
   }
 
-  /** Put records on the page; `play` them. @param {AnyRecord[]} records @param {Meta} meta @param {boolean} play */
+  /** @param {AnyRecord[]} records @param {Meta} meta @param {boolean} play */
   show(records, meta, play) {
     const { drawing, form, race, replay } = this.parts;
     if (form.running) {
@@ -125,7 +123,7 @@ export class Stage extends Emitter {
     this.bringOut(records, { ...meta, ...revived }, true);
   }
 
-  /** The recorded race of an example, at once; Run then makes it live. @param {Example} example */
+  /** At once; Run then makes it live. @param {Example} example */
   async example(example) {
     const { form, race } = this.parts;
     if (form.running) return;
@@ -150,8 +148,7 @@ export class Stage extends Emitter {
     }
   }
 
-  /** For a stopped race, the title of the lane whose text a follow-up continues; null if AR's is
-   *  complete. */
+  /** Of a stopped race, the lane whose text a follow-up continues; null if AR's is complete. */
   get from() {
     const { followed, baseline } = this.parts.race;
     const cut = (baseline && followed !== baseline) || followed?.end?.stop === 'cancelled';
@@ -174,7 +171,7 @@ export class Stage extends Emitter {
     this.offer(...offers);
   }
 
-  /** The race as a turn of its conversation. @returns {Turn} */
+  /** @returns {Turn} */
   turn() {
     const { followed, meta } = this.parts.race;
     if (!followed || !meta.asked) throw new Error('only a race that asked something is a turn');

@@ -37,14 +37,13 @@ export class Visit {
     });
   }
 
-  /** Keep the form before long: many changes in a row are kept once. */
+  /** Many changes in a row are kept once. */
   remember() {
     clearTimeout(this.keeping);
     this.keeping = setTimeout(() => this.keep(), KEPT_MS);
   }
 
-  /** Keep the form and which race stands beside it, for a reload. left: the page is left while a race
-   *  runs. */
+  /** left: while a race runs. */
   keep(left = false) {
     const { form, race } = this.parts;
     clearTimeout(this.keeping);
@@ -84,7 +83,7 @@ export class Visit {
     if (!asked && broken) stage.tell(W.run.brokenLink, true);
   }
 
-  /** Show the trace at an address on this server. @param {string} from */
+  /** @param {string} from */
   async open(from) {
     const { archive, catalog, form, stage } = this.parts;
     /** @param {string} path */
@@ -104,8 +103,7 @@ export class Visit {
     if (problem) stage.tell(problem, true);
   }
 
-  /** Show a link's settings, and the race that it was made of, if this browser or an example has it.
-   *  @param {Linked} asked */
+  /** And the race that it was made of, if this browser or an example has it. @param {Linked} asked */
   async follow(asked) {
     const { archive, form, race, stage } = this.parts;
     const unknown = await this.restore(asked);
@@ -157,7 +155,7 @@ export class Visit {
     if (!fits && !left) this.parts.race.meta.form = '';
   }
 
-  /** Take over the settings of a link. Returns the names that are not known here. @param {Linked} asked */
+  /** Returns the names that are not known here. @param {Linked} asked */
   async restore(asked) {
     const { form, catalog } = this.parts;
     const example = catalog.examples.find((e) => e.id === asked.example);

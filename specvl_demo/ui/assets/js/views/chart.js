@@ -18,7 +18,7 @@ export function plotly(url) {
   return loading;
 }
 
-/** Colours of the page's theme, read once per theme. */
+/** Read once per theme. */
 function palette(node) {
   const style = getComputedStyle(node);
   const of = (name) => style.getPropertyValue(`--vl-${name}`).trim();
@@ -151,20 +151,19 @@ export class Chart {
   }
 }
 
-/** What stands for a line in the legend. */
 const mark = (colour, fill, dash) =>
   /[●◆◇]/.test(dash ?? '')
     ? h('b', { style: { color: colour }, text: dash })
     : h('i', { class: `${fill ? 'fill' : 'line'} ${dash ?? ''}`, style: { '--c': colour } });
 
-/** A trace whose words are shown unchanged. */
+/** Its words are shown unchanged. */
 function literal(trace) {
   const { name, text } = trace;
   const words = Array.isArray(text) ? text.map(plain) : plain(text);
   return { ...trace, name: plain(name), ...(text && { text: words }) };
 }
 
-/** The next multiple of `unit` above x: axes that do not move with every point. */
+/** Axes that do not move with every point. */
 export function step(x, unit) {
   return Math.max(unit, Math.ceil((x + 1e-9) / unit) * unit);
 }

@@ -18,14 +18,14 @@ export const flat = (x, y, more) => ({
   ...more,
 });
 
-/** Rounds of a lane that are shown, thinned if there are more than a chart can show. */
+/** Thinned if there are more than a chart can show. */
 export function shownRounds(race, lane) {
   const n = race.shown(lane);
   const every = Math.max(1, Math.ceil(n / MOST_POINTS));
   return lane.rounds.slice(0, n).filter((_, i) => i % every === 0);
 }
 
-/** A lane's running speedup; null as long as there is none. */
+/** Null as long as there is none. */
 function running(race, lane, c) {
   const rough = hedged(doubt(race, lane));
   const points = shownRounds(race, lane)
@@ -89,7 +89,6 @@ export const speedup = {
   },
 };
 
-/** The speed of the plain lane. */
 const even = ({ muted: color }) => ({
   ...{ type: 'line', xref: 'paper', x0: 0, x1: 1, y0: 1, y1: 1 },
   line: { color, width: 1, dash: 'dot' },

@@ -18,7 +18,6 @@ export class Chase {
     const { race } = replay;
     this.replay = replay;
     this.race = race;
-    /** Of each lane: its elements of text, and how many of them are shown. */
     this.rows = [];
     this.ghost = h('b.vl-badge', W.chase.ghost);
     this.lanes = h('div.vl-chase');

@@ -42,7 +42,6 @@ export class Comparison {
     this.reasons.replaceChildren(...(many ? speeds : []).map((text) => h('li', { text })));
   }
 
-  /** How answers agree with the plain one, and why some speedups are not shown. */
   agreements(rivals) {
     const { race } = this;
     const titles = (lanes) => lanes.map((lane) => lane.title);

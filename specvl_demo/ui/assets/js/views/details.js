@@ -1,4 +1,4 @@
-/* How the inspector shows what is told of a token (records/inspected.js): bars, tables, seconds. */
+/* How the inspector shows what is told of a token: bars, tables, seconds. */
 
 import { h, headRow } from './dom.js';
 import { PHASES } from '../records/fold.js';
@@ -32,7 +32,7 @@ const cell = (p) =>
     h('span', p === undefined ? '·' : fmt.prob(p)),
   );
 
-/** A table of likely tokens. id: the one that is inspected; word(row): how a token is shown. */
+/** id: of the token that is inspected; word(row): how one is shown. */
 export function candidates({ columns, rows }, id, word) {
   const line = (row) =>
     h(

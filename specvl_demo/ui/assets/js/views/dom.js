@@ -10,7 +10,6 @@ export function h(tag, ...parts) {
   return fill((name) => document.createElement(name), tag, parts);
 }
 
-/** The same in SVG. */
 export function svg(tag, ...parts) {
   return fill((name) => document.createElementNS(SVG, name), tag, parts);
 }
@@ -45,7 +44,7 @@ export function folded(tag, heading, ...parts) {
   return node;
 }
 
-/** The options of a menu. @param {string[][]} choices */
+/** @param {string[][]} choices */
 export const options = (choices) => choices.map(([value, text]) => h('option', { value, text }));
 
 /** A button labelled with its action; more: further props. */
@@ -77,7 +76,6 @@ export function download(name, content, type = 'application/jsonl') {
   setTimeout(() => URL.revokeObjectURL(a.href), 10_000);
 }
 
-/** The head of a table. */
 export const headRow = (names) =>
   h('thead', h('tr', ...names.map((name) => h('th', { scope: 'col' }, name))));
 

@@ -1,4 +1,4 @@
-/* Terms with their explanation: one small card for the whole page. */
+/* One small card for the whole page explains its terms. */
 
 import { h, button } from './dom.js';
 import { W } from '../words/words.js';
@@ -23,7 +23,6 @@ function place(owner, title, text) {
   card.style.setProperty('top', `${y}px`);
 }
 
-/** A term as a button that explains itself. */
 export function term(title, text, classes = '') {
   if (!text) return h('span', { class: classes, text: title });
   const told = { 'aria-haspopup': 'true', 'aria-description': W.explain(title) };

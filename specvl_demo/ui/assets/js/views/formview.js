@@ -55,7 +55,6 @@ export class FormView {
     );
   }
 
-  /** Pictures, question, conversation, methods. */
   buildQuestion() {
     const { form, catalog } = this;
     const keydown = (e) => {
@@ -77,7 +76,7 @@ export class FormView {
     return h('div.vl-ask-rest', this.well.node, asked, this.methods.node);
   }
 
-  /** A field whose text the request has. @param {'question' | 'system'} key */
+  /** @param {'question' | 'system'} key */
   textarea(key, on = {}) {
     const input = () => {
       this.form.request[key] = node.value;
@@ -87,7 +86,6 @@ export class FormView {
     return node;
   }
 
-  /** What the question means for the conversation. */
   buildTurn() {
     const { form } = this;
     this.goesOn = h('span');
@@ -102,7 +100,6 @@ export class FormView {
     return (this.turnNote = h('div.vl-help.vl-turn', { role: 'status' }, parts));
   }
 
-  /** The pair, what it is good for, and those that do not run here. */
   buildPair() {
     const { pairs } = this.catalog;
     const here = pairs.filter((p) => p.available);
@@ -129,7 +126,6 @@ export class FormView {
     );
   }
 
-  /** The parameters of the methods, of sampling and of loading. */
   buildParameters() {
     this.settings = h('div.vl-settings');
     this.sampling = new Panel(W.ask.sampling, () => this.form.resetSampling());
@@ -142,7 +138,6 @@ export class FormView {
     return folded('details.vl-parameters', heading, ...panels);
   }
 
-  /** Run, Stop, and what is happening. */
   buildFoot() {
     const go = { type: 'submit', class: 'vl-primary', id: 'vl-run' };
     this.go = h('button', go, icon('play'), h('span', W.ask.run));
@@ -169,7 +164,6 @@ export class FormView {
     requestAnimationFrame(() => this.well.node.scrollIntoView({ block: 'start' }));
   }
 
-  /** Bring every control in line with the request. */
   show() {
     const { request, pairFacts: pair } = this.form;
     this.pair.value = request.pair;
@@ -254,7 +248,6 @@ export class FormView {
     if (fittingPair) put(this.switch, W.scope.use(fittingPair.title));
   }
 
-  /** What an empty question asks, and what the question goes on from. */
   hint() {
     const { last, earlier, next, request } = this.form;
     const { history, media, question } = request;

@@ -9,7 +9,6 @@ import { W, fmt } from '../words/words.js';
 
 const FEW = 2; // lanes beside the plain one, up to which their words are quoted
 
-/** Nodes of the sentence. */
 export function headline(race) {
   const base = race.baseline;
   const all = race.rivals;
@@ -96,5 +95,4 @@ function undecided(race, lanes) {
   ].filter(Boolean);
 }
 
-/** The beginning of a piece of an answer. */
 const start = (text) => (text.trim().length > 32 ? `${text.trim().slice(0, 31)}…` : text.trim());

@@ -114,7 +114,6 @@ export class Inspector {
     return [];
   }
 
-  /** A whole round: its tokens, its seconds, its notes. */
   round(lane, round) {
     if (!round) return [hint()];
     const first = lane.first(round);
@@ -190,7 +189,7 @@ export class Inspector {
     return h('button.vl-plainbutton', more, chip);
   }
 
-  /** The tokens that form one character together with this one; null if it forms one by itself. */
+  /** Null if it forms a character by itself. */
   parts(lane, token) {
     const piece = lane.pieces[lane.tokens[token].piece];
     if (!piece || piece.stop - piece.start < 2) return null;
@@ -227,7 +226,6 @@ export class Inspector {
 
 const write = (x, format) => (x === null ? null : format(x));
 
-/** The mark of the end of an answer, which says what it means. */
 function endMark(text, origin) {
   const node = term(text, W.lane.end, `tk chip ${origin}`);
   node.title = W.lane.end;

@@ -278,7 +278,6 @@ export class LaneView {
   }
 }
 
-/** A token as shown in the inspector and in tables. */
 export function tokenChip(text, origin) {
   const sign = shown(text);
   const mark = Object.keys(W.signs).find((one) => sign.includes(one));

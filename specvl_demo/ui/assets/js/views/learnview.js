@@ -121,7 +121,6 @@ function heading({ title, lossless }) {
   return h('h2', title, ' ', h('span', { class: `vl-badge ${lossless ? '' : 'lossy'}`, text }));
 }
 
-/** The paper as a link. */
 function source({ url, reference }) {
   const text = reference || url;
   const more = { target: '_blank', rel: 'noopener noreferrer' };

@@ -15,7 +15,6 @@ export class LoadingPanel {
     this.node = this.panel.node;
   }
 
-  /** The fields of a pair over its changed values. */
   show(pair, values) {
     this.pair = pair;
     this.values = values;
@@ -44,7 +43,7 @@ export class LoadingPanel {
   }
 }
 
-/** The settings of a pair, declared like a method's parameters. */
+/** Declared like a method's parameters. */
 function declared(pair, limits) {
   const [min, max, standard] = limits.picture_detail;
   const way = (key) => ({

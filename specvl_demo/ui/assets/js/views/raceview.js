@@ -108,7 +108,6 @@ export class RaceView {
     });
   }
 
-  /** The sentence above the race. */
   say() {
     const { race, stage } = this;
     const unseen = stage.undrawn || !race.list.some((lane) => lane.rounds.length);

@@ -59,7 +59,6 @@ export class Fields {
   }
 }
 
-/** A foldable panel whose heading counts the changes. */
 export class Panel {
   constructor(title, onreset) {
     this.count = h('span.vl-changed');
@@ -88,7 +87,7 @@ export function tally(node, changed, examples) {
 
 const same = (a, b) => String(a) === String(b);
 
-/** A value as its control shows it. */
+/** As its control shows it. */
 function write({ choices }, value) {
   if (typeof value === 'boolean') return value ? W.settings.on : W.settings.off;
   return choices?.find(([choice]) => choice === value)?.[1] ?? String(value);
@@ -147,7 +146,6 @@ function within(param, text) {
   return Math.min(param.max ?? Infinity, Math.max(param.min ?? -Infinity, x));
 }
 
-/** A label, a control, a line of help. */
 export function field(id, title, input, help, extra = null) {
   const hint = help && h('p.vl-help', { id: `${id}-help`, text: help });
   if (hint) input.setAttribute('aria-describedby', hint.id);

@@ -62,7 +62,7 @@ export class Story {
     this.node.addEventListener('close', () => this.play(false));
   }
 
-  /** A button that opens it, there while a finished race is on the page. */
+  /** There while a finished race is on the page. */
   button() {
     const node = button(W.story.open, () => this.open());
     const ended = (lane) => lane.end && lane.rounds.length > 0;
@@ -73,7 +73,6 @@ export class Story {
     return node;
   }
 
-  /** Tell the race from its beginning. */
   async open() {
     const { race } = this;
     this.finish();

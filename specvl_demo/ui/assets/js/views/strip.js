@@ -18,7 +18,7 @@ const LEAST = 10; // width of a round
 const ROOMY = 44; // where there is room
 const COLOURS = { idle: 'strong', kept: 'draft', relaxed: 'relaxed' };
 
-/** Edges as one line of SVG. */
+/** As one line of SVG. */
 function line(edges, x, [row, level]) {
   const at = ([r, d]) => `${(x + r * row).toFixed(1)} ${(d * level + 3).toFixed(1)}`;
   return edges.map(([from, to]) => `M${at(from)}L${at(to)}`).join('');

@@ -33,7 +33,6 @@ export class Tabs {
     });
   }
 
-  /** Show the view that the address names. */
   openAddressed() {
     this.open(link.view(NAMES) ?? 'race', false);
   }
@@ -54,7 +53,6 @@ export class Tabs {
     this.onopen(name);
   }
 
-  /** Show the view of a tab that a visitor chose. */
   pick(name) {
     this.picked = name;
     this.open(name, true);

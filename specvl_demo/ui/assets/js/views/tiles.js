@@ -6,7 +6,6 @@ import { W, fmt } from '../words/words.js';
 const FRAMES = 4;
 const FIRST = 6;
 
-/** What an example shows, small. */
 function thumbnails({ thumbs, media }) {
   if (thumbs.length) return thumbs.map((src) => h('img', { src, alt: '', loading: 'lazy' }));
   return media.map(({ url }) =>
@@ -55,7 +54,6 @@ export class Tiles {
     return h('div.vl-examples', { role: 'group', 'aria-label': name }, tiles);
   }
 
-  /** What was raced, and the best speedup. */
   gained({ methods, gains }) {
     const [{ title }] = this.catalog.methods.filter(({ name }) => name === methods[0]);
     const who = methods.length > 1 ? W.ask.several(methods.length) : title;

@@ -260,7 +260,7 @@ export class TreeView {
   }
 }
 
-/** Rows that a round's tree takes, the target's own token included. */
+/** The target's own token included. */
 function leavesOf({ tree, path, tokens }) {
   const inner = new Set(tree.parent);
   const leaves = tree.parent.filter((_, i) => !inner.has(i)).length;

@@ -10,7 +10,7 @@ import { W, fmt } from '../words/words.js';
 
 const LONGEST = 20;
 
-/** Whole speedups from 0 to `most`, five of them at most. */
+/** From 0 to `most`, five of them at most. */
 const ticks = (most) => {
   const every = Math.ceil(most / 5);
   return Array.from({ length: Math.floor(most / every) + 1 }, (_, i) => i * every);

@@ -2,7 +2,6 @@
 
 import { count } from './words.js';
 
-/** A time in a sentence. */
 const about = (seconds) =>
   seconds < 90 ? `about ${Math.ceil(seconds)} s` : `about ${Math.ceil(seconds / 60)} min`;
 

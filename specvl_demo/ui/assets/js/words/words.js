@@ -34,13 +34,11 @@ export const count = (n, one, many = `${one}s`) => `${n} ${n === 1 ? one : many}
 
 const NUMBERS = 'no one two three four five six seven eight nine ten'.split(' ');
 
-/** A number in a sentence. */
+/** In a sentence. */
 const spelt = (n) => NUMBERS[n] ?? n;
 
-/** A large number with its thousands apart. */
 const grouped = (n) => n.toLocaleString('en');
 
-/** Names listed in a sentence. */
 const list = (names) =>
   names.length > 1 ? `${names.slice(0, -1).join(', ')} and ${names.at(-1)}` : names[0];
 
