@@ -401,7 +401,7 @@ class Models:
     """
 
     target: VLMTarget
-    drafters: Mapping[str, Any] = field(default_factory=dict)
+    drafters: dict[str, Any] = field(default_factory=dict)
     words: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     _made: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 

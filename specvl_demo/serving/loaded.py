@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.decoders import calibration
@@ -32,18 +33,18 @@ class LoadedPair:
     plan: LoadPlan
     versions: dict[str, str]
     may_decline: bool = False
-    _tried: list[bool] = field(default_factory=list)
+    _tried: list[Any] = field(default_factory=list)
 
     def calibrate(self, tell: Callable[[str], None], steps: int | None = None) -> None:
-        """Calibrate, once, how this device runs the models' steps fastest and whether they are
-        exact.
+        """Calibrate how this device runs steps fastest and whether they are exact, once for every
+        model.
 
         steps: If the device is lent for one answer, its tokens: graphs must pay within them.
         """
-        if self._tried:
-            return
-        self._tried.append(True)
-        for model in (self.models.target.vlm, *self.models.drafters.values()):
+        models = self.models.target.vlm, *self.models.drafters.values()
+        untried = [model for model in models if model not in self._tried]
+        self._tried.extend(untried)
+        for model in untried:
             if getattr(getattr(model, "decoder", model), "fixed", False):
                 tell(f"Trying the steps of {model.name} as graphs")
             calibrate = getattr(model, "calibrate", lambda steps: None)
@@ -51,9 +52,10 @@ class LoadedPair:
                 tell(f"{model.name}: {reason}")
         if steps is not None and self.may_decline:
             self.models.target.decline_batch_invariance()  # no trial on a visitor's seconds
-        if self.models.target.batch_invariant:
+        if self.models.target.batch_invariant and models[0] in untried:
             self._try_exactness(tell)
-        self.release_caches()  # caches of these trials
+        if untried:
+            self.release_caches()  # caches of these trials
 
     def _try_exactness(self, tell: Callable[[str], None]) -> None:
         """Find out whether the target has batch-invariant steps here, and on a GPU what they cost:

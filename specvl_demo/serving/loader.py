@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from specvl_demo.decoders import packed_linear
 from specvl_demo.methods.base import Models, opener
@@ -54,24 +53,34 @@ def load_pair(
         target = VLMTarget(vlm, placement.exact)
         if placement.exact_overhead is not None and not target.batch_invariant:
             tell(INEXACT.format(cost=placement.exact_overhead))
-        # 3. Its drafters, which are small: they stay whole, on the device of its first layers.
-        whole = replace(plan, split={}, quantised="none")
-        drafters: dict[str, Any] = {}
-        for role in placement.roles:
-            checkpoint = pair.drafters[role]
-            tell(f"Loading {checkpoint.id}")
-            fetch = partial(folder, checkpoint)
-            drafters[role] = opener(role)(Opening(checkpoint, fetch, whole, target, prompter))
-        models = Models(target, drafters, prompter.word_ids())
+        models = Models(target, {}, prompter.word_ids())
         may_decline = options.exact is None
         texts = prompter.token_texts()
         ran_with = {"machine": f"{processor_name()}, {machine.title}"} | versions()
         loaded = LoadedPair(pair, models, prompter, texts, plan, ran_with, may_decline)
+        # 3. Its drafters.
+        load_drafters(loaded, placement.roles, tell)
         # 4. How this device runs their steps fastest.
         fit_threads()
         if not machine.per_call:
             loaded.calibrate(tell)
     return loaded
+
+
+def load_drafters(loaded: LoadedPair, roles: Sequence[Role], tell: loading.Tell) -> None:
+    """Load drafters of these roles beside what is there.
+
+    They are small: they stay whole, on the device of the target's first layers.
+    """
+    whole = replace(loaded.plan, split={}, quantised="none")
+    models = loaded.models
+    offline = detect_machine().offline
+    for role in [role for role in roles if role not in models.drafters]:
+        checkpoint = loaded.pair.drafters[role]
+        tell(f"Loading {checkpoint.id}")
+        fetch = partial(weights.folder_of, checkpoint, tell=tell, offline=offline)
+        opening = Opening(checkpoint, fetch, whole, models.target, loaded.prompter)
+        models.drafters[role] = opener(role)(opening)
 
 
 def place_pair(

@@ -58,8 +58,8 @@ def test_a_visitor_sees_the_first_load_may_stop_and_is_not_timed(tmp_path: Path)
 
 
 def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(monkeypatch):
-    """Only what a job asks for is loaded; what was there before stays as long as all of it fits."""
-    pair, loads, released = pairs.find("llava-1.6-7b"), [], []
+    """Only what a job asks for is loaded, beside what is there as long as all of it fits."""
+    pair, loads, added, released = pairs.find("llava-1.6-7b"), [], [], []
     target = SimpleNamespace(
         vlm=SimpleNamespace(release_caches=lambda: released.append(len(loads)))
     )
@@ -68,7 +68,12 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(monkeypatc
         pair: PairSpec, roles: None, tell: object, options: fitting.Options, placement: Placement
     ) -> LoadedPair:
         loads.append(list(placement.roles))
-        return LoadedPair(pair, Models(target, {}), None, None, placement.plan, {})
+        drafters = dict.fromkeys(placement.roles, target.vlm)
+        return LoadedPair(pair, Models(target, drafters), None, None, placement.plan, {})
+
+    def load_drafters(loaded: LoadedPair, roles: list[str], tell: object) -> None:
+        added.append(list(roles))
+        loaded.models.drafters.update(dict.fromkeys(roles, target.vlm))
 
     def memory_needs(pair: PairSpec, plan: fitting.LoadPlan, roles: list[str]) -> SimpleNamespace:
         return SimpleNamespace(total=len(roles))
@@ -76,11 +81,12 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(monkeypatc
     monkeypatch.setattr(loader, "detect_machine", lambda: Machine(8, 2.3, "x86_64"))
     monkeypatch.setattr(fitting, "memory_needs", memory_needs)
     monkeypatch.setattr(loader, "load_pair", load)
+    monkeypatch.setattr(loader, "load_drafters", load_drafters)
     models = job_runner.JobRunner()
     for roles in (["small"], ["hivis"], ["small"], ["dream"]):
         models.load_pair(pair, roles, lambda text: None)
-    assert loads == [["small"], ["small", "hivis"], ["dream"]]
-    assert released == [1, 2]  # graphs, before what they belong to is dropped
+    assert loads == [["small"], ["dream"]] and added == [["small", "hivis"]]
+    assert released == [1] * 3  # graphs, before what they belong to is dropped
 
 
 def test_a_pair_on_a_gpu_captures_its_graphs_while_it_loads(monkeypatch):

@@ -68,7 +68,6 @@ class JobRunner:
     def __init__(self, first_pair: str | None = None) -> None:
         self._first = first_pair
         self._loaded: LoadedPair | None = None
-        self._roles: list[pairs.Role] = []
         self._options = AS_IT_FITS
         self._warmed: list[str] = []
         """The lanes of the last bench step."""
@@ -163,7 +162,8 @@ class JobRunner:
         self._loaded = None
 
     def has_loaded(self, pair: pairs.PairSpec, roles: list[pairs.Role], options: Options) -> bool:
-        return self._has_pair(pair, options) and set(roles) <= set(self._roles)
+        here = self._kept(pair, options)
+        return here is not None and {*roles} <= {*here.models.drafters}
 
     def load_pair(
         self,
@@ -172,19 +172,25 @@ class JobRunner:
         tell: loading.Tell,
         options: Options = AS_IT_FITS,
     ) -> LoadedPair:
-        """Return the pair with these drafters (None: all available); a new pair replaces the last.
+        """Return the pair with these drafters (None: all available), loaded beside it if they have
+        room there; a new pair replaces the last.
 
         Raises ValueError if it does not run here with them; the loaded pair is then kept.
         """
-        if self._loaded is None or roles is None or not self.has_loaded(pair, roles, options):
-            loaded = self._roles if self._has_pair(pair, options) else []
+        here = self._kept(pair, options)
+        if here is None or roles is None or not {*roles} <= {*here.models.drafters}:
+            loaded = [*here.models.drafters] if here else []
             placement = loader.place_pair(pair, roles, options, loaded)
-            self.drop_pair()  # its memory is needed
             self._warmed = []
-            self._roles = list(placement.roles)
-            self._options = options
-            self._loaded = loader.load_pair(pair, None, tell, options, placement)
-        return self._loaded
+            if here and placement.plan == here.plan and {*loaded} <= {*placement.roles}:
+                loader.load_drafters(here, placement.roles, tell)
+            else:
+                self.drop_pair()  # its memory is needed
+                self._options = options
+                here = self._loaded = loader.load_pair(pair, None, tell, options, placement)
+        return here
 
-    def _has_pair(self, pair: pairs.PairSpec, options: Options) -> bool:
-        return self._loaded is not None and self._loaded.pair == pair and self._options == options
+    def _kept(self, pair: pairs.PairSpec, options: Options) -> LoadedPair | None:
+        """Return the loaded pair if it is this one, with these options."""
+        here = self._loaded
+        return here if here and here.pair == pair and self._options == options else None
