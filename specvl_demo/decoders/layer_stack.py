@@ -32,8 +32,9 @@ class LayerWeights(NamedTuple):
     """What a layer computes with; `bias` [qkv.n] and the norms' weights [D] may be None.
 
     A layer that attends to features has `kv`, which makes keys and values of them, only queries in
-    `qkv`, and `head_norm` [head_width], by which normed queries are multiplied. In the lean forward
-    that is [query and key heads, head_width], of the norms of queries and keys, if there are any.
+    `qkv`, and `head_norm` [head_width], by which normed queries are multiplied. In others it is
+    [query and key heads, head_width], of the norms of queries and keys, if there are any, and there
+    is no `bias`.
 
     `gate_up` has the outputs of the gate first. In a stack, norms are x / hypot(|x|, root) times
     their weight, and rotary pairs lie side by side in the outputs of `qkv`.
@@ -109,6 +110,38 @@ class LayerStack:
             root=root,
             scale=head_width**-0.5,
         )
+
+    def decode(
+        self,
+        x: Tensor,
+        rotation: Tensor,
+        cache: KVCache,
+        mask: Tensor | None,
+        read: Tensor | None = None,
+        features: Tensor | None = None,
+    ) -> Tensor:
+        """Return what all layers make of rows x [T, D] of one sequence, [1, T, D].
+
+        rotation: Of every rotary pair, complex [T, 1, head_width / 2]. Others: As for `run_layers`.
+        """
+        summed, hidden = x.clone(), torch.empty_like(x)
+        cos_sin = torch.view_as_real(rotation).flatten(1)
+        keys, values = cache.blocks[0].unbind(1)
+        span, holes = (0, self.n_layers), cache.holes
+        self.run_layers(
+            summed,
+            cos_sin,
+            keys,
+            values,
+            cache.length,
+            mask,
+            span,
+            read,
+            hidden=hidden,
+            features=features,
+            holes=holes,
+        )
+        return hidden[None]
 
     def run_layers(
         self,

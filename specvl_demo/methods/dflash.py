@@ -19,14 +19,22 @@ from specvl_demo.core.sampling import Level, top_k
 from specvl_demo.core.transfer import take_rows
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Drafter, LaneStart, LevelRequest, Scores, Verdict
-from specvl_demo.decoders.attention import attend, pair_rotary
+from specvl_demo.decoders.attention import pair_rotary
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.graphs import step_shapes
 from specvl_demo.decoders.kv_cache import KVCache
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
-from specvl_demo.methods.heads.blocks import MLP, POSITIONS, Geometry, norm_root, rotate, unit_rows
+from specvl_demo.methods.heads.blocks import (
+    POSITIONS,
+    DecoderBlock,
+    norm_heads,
+    norm_root,
+    rotate,
+    stack_layers,
+    unit_rows,
+)
 from specvl_demo.methods.heads.checkpoints import BLOCK, Head, HeadFormat
 from specvl_demo.methods.heads.features import TrainedHead, as_index, head_part
 from specvl_demo.methods.heads.files import layer_numbers
@@ -61,13 +69,11 @@ class AttentionReach(NamedTuple):
     window: int | None = None
     causal: bool = False
 
-    def mask(self, size: int, n: int, like: Tensor) -> Tensor | None:
-        """Return the additive mask [size, n] of the last `size` of n rows; None if all are seen."""
-        if not self.causal and (self.window is None or n <= self.window):
-            return None
+    def mask(self, size: int, n: int, like: Tensor) -> Tensor:
+        """Return the additive mask [size, n] of the last `size` of n rows."""
         at = torch.arange(n, device=like.device)
         rows = at[-size:, None]
-        hidden = (at > rows) if self.causal else torch.zeros_like(rows > at)
+        hidden = (at > rows) & self.causal
         if self.window is not None:
             hidden |= at <= rows - self.window
         return like.new_zeros(size, n).masked_fill_(hidden, -torch.inf)
@@ -103,65 +109,6 @@ def reaches(config: JsonObject, n_layers: int, source: str) -> list[AttentionRea
     ]
 
 
-class InjectedLayer:
-    """A Qwen3-type layer whose rows also attend to rows that have only keys and values."""
-
-    def __init__(self, tensors: Mapping[str, Tensor], prefix: str, g: Geometry) -> None:
-        attention = f"{prefix}.self_attn."
-        scale = g.width**0.5
-        self._geometry, self._eps = g, norm_root(g, tensors[f"{attention}q_proj.weight"])
-        self._head_eps = self._eps.new_tensor((g.head_width * g.eps) ** 0.5)
-
-        def paired(name: str) -> Tensor:
-            return pair_rotary(tensors[f"{attention}{name}.weight"], g.head_width)
-
-        keys_values = torch.cat((paired("k_proj"), tensors[f"{attention}v_proj.weight"]))
-        first = tensors[f"{prefix}.input_layernorm.weight"] * scale
-        self._qkv = PackedLinear(torch.cat((paired("q_proj"), keys_values)) * first, bits=8)
-        self._kv = PackedLinear(keys_values * (tensors["hidden_norm.weight"] * scale), bits=8)
-        q, k = (paired(f"{name}_norm") * g.head_width**0.5 for name in "qk")
-        self._norms = torch.stack([q] * g.heads + [k] * g.kv_heads)
-        self._out = PackedLinear(tensors[f"{attention}o_proj.weight"], bits=8)
-        self._mlp = MLP(tensors, prefix, self._eps, scale)
-
-    def write_keys_values(self, states: Tensor, rotation: Tensor, slot: Tensor) -> None:
-        """Write keys and values of known rows into slot [2, 1, kv_heads, r, width].
-
-        states: Normalized to unit length [r, D].
-        """
-        g = self._geometry
-        kv = self._kv(states).view(len(states), 2 * g.kv_heads, g.head_width)
-        slot[0].copy_(self._norm_and_rotate(kv[:, : g.kv_heads], self._norms[g.heads :], rotation))
-        slot[1].copy_(kv[:, g.kv_heads :].transpose(0, 1))
-
-    def __call__(
-        self,
-        x: Tensor,
-        rotation: Tensor,
-        slot: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor | None,
-    ) -> Tensor:
-        """Return [k, D] for x [k, D]; rows attend to all keys and values, the slot's too, but for
-        what the mask hides.
-        """
-        g = self._geometry
-        rows = x.shape[0]
-        h = self._qkv(unit_rows(x, self._eps)).view(rows, -1, g.head_width)
-        rotated = self._norm_and_rotate(h[:, : g.heads + g.kv_heads], self._norms, rotation)
-        fresh = rotated[g.heads :], h[:, g.heads + g.kv_heads :].transpose(0, 1)
-        slot.copy_(torch.stack(fresh)[:, None])
-        x = self._out(attend(rotated[None, : g.heads], keys, values, mask), x)
-        return self._mlp(x, x)
-
-    def _norm_and_rotate(self, h: Tensor, norms: Tensor, rotation: Tensor) -> Tensor:
-        """Norm and rotate rows [k, heads, width] -> [heads, k, width]."""
-        h = unit_rows(h, self._head_eps).mul_(norms)
-        rotate(h, rotation)
-        return h.transpose(0, 1)
-
-
 class DflashHead(TrainedHead):
     """The weights of a DFlash head.
 
@@ -184,40 +131,53 @@ class DflashHead(TrainedHead):
         self._mask = self.embed(torch.tensor([mask] * (self.block - 1), device=decoder.device))
         self._fuse = PackedLinear(t["fc.weight"], bits=8)
         n = 1 + max(int(name.split(".")[1]) for name in t if name.startswith("layers."))
-        self._layers = [InjectedLayer(t, f"layers.{i}", g) for i in range(n)]
+        self._layers = [DecoderBlock(t, f"layers.{i}", g) for i in range(n)]
         self._reaches = reaches(config, n, head.source)
         self.n_layers = n
+        attention = [f"layers.{i}.self_attn." for i in range(n)]
+        keys = [pair_rotary(t[f"{each}k_proj.weight"], g.head_width) for each in attention]
+        values = [t[f"{each}v_proj.weight"] for each in attention]
+        scale = g.width**0.5
+        self._keys_values = PackedLinear(
+            torch.cat(keys + values) * (t["hidden_norm.weight"] * scale), bits=8
+        )
+        head_norms = [layer.parts.head_norm for layer in self._layers]
+        self._key_norms = torch.cat([norm[g.heads :] for norm in head_norms if norm is not None])
         self.window = max((reach.window or 0 for reach in self._reaches), default=0) or None
         self._eps = norm_root(g, t["norm.weight"])
-        self._norm = t["norm.weight"] * g.width**0.5
+        self._head_eps = norm_root(g, self._eps, g.head_width)
+        self._norm = t["norm.weight"] * scale
+        self._stack = None
+        if len({*self._reaches}) == 1:  # they share one mask
+            parts = [layer.parts for layer in self._layers]
+            self._stack = stack_layers(parts, g, self._eps, self.dtype, self._norm)
 
     def new_drafter(self) -> BlockDrafter:
         return BlockDrafter(self)
 
     def append_rows(self, cache: KVCache, states: Tensor) -> None:
-        """Append committed rows."""
+        """Append committed rows, of which every layer has keys and values."""
+        g, n = self._geometry, len(states)
         rows = unit_rows(self._fuse(states), self._eps)
-        at = torch.arange(cache.length, cache.length + len(rows), device=self.device)
-        rotation, (slots, _, _) = self._rotary(at), cache.kv_slots(len(rows))
-        for layer, slot in zip(self._layers, slots, strict=True):
-            layer.write_keys_values(rows, rotation, slot)
-        cache.advance(len(rows))
+        made = self._keys_values(rows).view(n, 2, -1, g.head_width)
+        keys, values = made.unbind(1)
+        norm_heads(keys, self._key_norms, self._head_eps)
+        rotate(keys, self._rotary(torch.arange(cache.length, cache.length + n, device=self.device)))
+        # Of every layer [2, kv_heads, n, head_width].
+        for slot, rows in zip(cache.kv_slots(n).slots, made.split(g.kv_heads, 2), strict=True):
+            slot[:, 0].copy_(rows.permute(1, 2, 0, 3))
+        cache.advance(n)
 
     def draft(self, cache: KVCache, root: Tensor) -> Tensor:
         """Return the states after the root [1] and after each unknown token [block - 1, D]."""
         x = torch.cat((self.embed(root), self._mask))
         first = cache.length
         end = first + self.block
-        # By kind of layer: without a window, with one.
-        by_kind = {reach.window is None: reach for reach in self._reaches}
-        mask, window_mask = (
-            by_kind[kind].mask(self.block, end, x) if kind in by_kind else None
-            for kind in (True, False)
-        )
-        if mask is None and self.fixed:
-            mask = x.new_zeros(self.block, end)
+        # By kind of layer: with a window, without one.
+        masks = {r.window is None: r.mask(self.block, end, x) for r in {*self._reaches}}
         at = torch.arange(first, end, device=self.device)[None]
-        hidden = self.forward(ForwardInput(x[None], at, cache, mask=mask, window_mask=window_mask))
+        call = ForwardInput(x[None], at, cache, mask=masks.get(True), window_mask=masks.get(False))
+        hidden = self.forward(call)
         cache.truncate(first)
         return hidden[0, 1:]
 
@@ -225,10 +185,13 @@ class DflashHead(TrainedHead):
         """Return the states after all rows [1, T, D]; without a mask they see each other."""
         x = call.x[0]
         rotation = self._rotary(call.positions[..., 0, :])
+        if self._stack is not None and not self.fixed:
+            mask = call.mask if self.window is None else call.window_mask
+            return self._stack.decode(x, rotation, call.cache, mask)
         spans = zip(self._layers, self._reaches, *call.cache.kv_slots(len(x)), strict=True)
         for layer, reach, slot, keys, values in spans:
             mask = call.mask if reach.window is None else call.window_mask
-            x = layer(x, rotation, slot, keys, values, mask)
+            x = layer(layer.normed(x), x, rotation, slot, keys, values, mask)
         return (unit_rows(x, self._eps) * self._norm)[None]
 
 
@@ -251,8 +214,7 @@ class BlockDrafter(Drafter):
         self._cache, self._rows = head.new_cache(1, room, self._steps), len(states)
         weakref.finalize(self, self._cache.release).atexit = False
         self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
-        self._pending = states
-        self._depth = [0]
+        head.append_rows(self._cache, states)
 
     def prepare(self, start: LaneStart) -> None:
         self._cache.prepare(self._steps)
@@ -263,9 +225,6 @@ class BlockDrafter(Drafter):
     def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor | None:
         """Return None below the last token of the block."""
         if parents[0] < 0:
-            if len(self._pending):
-                self._head.append_rows(self._cache, self._pending)
-                self._pending = self._pending[:0]
             self._log_probs = self._logp(self._head.draft(self._cache, tokens))
             self._depth = [0]
             return self._log_probs[:1]
@@ -281,15 +240,15 @@ class BlockDrafter(Drafter):
         """Draft all levels of a chain at once: they are rows of one block."""
         if request.parents[0] >= 0 or request.levels == 1 or request.draws is not None:
             return super().draft_level(request)
-        self.extend(request.tokens, request.parents)
-        log_probs = self._log_probs[: request.levels]
-        self._depth = [*range(len(log_probs))]
-        return top_k(log_probs, request.k, None, request.depth)
+        states = self._head.draft(self._cache, request.tokens)[: request.levels]
+        self._log_probs = self._logp(states)
+        self._depth = [*range(len(states))]
+        return top_k(self._log_probs, request.k, None, request.depth)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the target's states of the root and the accepted tokens for the next round."""
-        new = take_rows(self._head.layer_states(scores), verdict.path)
-        self._pending = torch.cat((self._pending, new)) if len(self._pending) else new
+        states = self._head.layer_states(scores)
+        self._head.append_rows(self._cache, take_rows(states, verdict.path))
 
 
 DFLASH = head_part(

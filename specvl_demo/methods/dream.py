@@ -24,7 +24,7 @@ from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.graphs import step_shapes
 from specvl_demo.decoders.kv_cache import KVSlots
-from specvl_demo.decoders.layer_stack import DraftWeights, LayerStack, LevelDrafter
+from specvl_demo.decoders.layer_stack import DraftWeights, LevelDrafter
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Lesson, Settings, setting
@@ -202,7 +202,9 @@ class DreamHead(FeatureHead):
         query_mask = call.window_mask
         mask = call.mask
         if self._stack is not None and not self.fixed and query_mask is mask:
-            return self._decode_by_kernels(self._stack, x, features, call)
+            rotation = self._rotary(call.positions[..., 0, :])
+            x = x.contiguous()
+            return self._stack.decode(x, rotation, call.cache, mask, read=x, features=features)
         # 1. Without a mask several rows are a chain.
         if mask is None and size > 1:
             query_mask = mask = chain(size - 1).mask(call.cache.length, self.dtype, self.device)
@@ -216,30 +218,6 @@ class DreamHead(FeatureHead):
         )
         queries = slice(holes, None)
         return self._run_blocks(x, call.positions[..., 0, :], spans, queries, masks)[None]
-
-    def _decode_by_kernels(
-        self, stack: LayerStack, x: Tensor, features: Tensor, call: ForwardInput
-    ) -> Tensor:
-        """The same by one call of our own kernels."""
-        keys, values = call.cache.blocks[0].unbind(1)
-        cos_sin = torch.view_as_real(self._rotary(call.positions[..., 0, :])).reshape(len(x), -1)
-        x = x.contiguous()
-        summed = x.clone()
-        hidden = torch.empty_like(x)
-        stack.run_layers(
-            summed,
-            cos_sin,
-            keys,
-            values,
-            call.cache.length,
-            call.mask,
-            (0, self.n_layers),
-            x,
-            hidden=hidden,
-            features=features,
-            holes=call.cache.holes,
-        )
-        return hidden[None]
 
     def _run_blocks(
         self,

@@ -409,7 +409,9 @@ int multiply(const Matrix *w, const float *x, int64_t rows, float *out, int64_t 
 
 /* One layer. `bias` of qkv [qkv.n] and the norms' weights may be none. With `kv`, it attends to
  * features: `qkv` makes only queries, `kv` makes keys and values of the features, nothing is
- * rotated, and queries and keys are normed in each head, queries times `head_norm` [head_width]. */
+ * rotated, and queries and keys are normed in each head, queries times `head_norm` [head_width].
+ * Without, `head_norm` [heads + kv_heads, head_width] is of queries and keys, which are normed if
+ * it is given, and there is no `bias`. */
 typedef struct {
   Matrix qkv, out, gate_up, down;
   const float *bias, *norm, *after_norm;
@@ -661,6 +663,24 @@ static void read_features(const Stack *m, const Step *s, int64_t layer, const Wo
     norm_head(m, work->queries + head * width, l->head_norm, work->queries + head * width);
 }
 
+/* Make queries of the rows, and write their keys and values, queries and keys normed in each head.
+ */
+static void read_normed_rows(const Stack *m, const Step *s, int64_t layer, const Work *work) {
+  const Layer *l = m->layers + layer;
+  int64_t rows = s->sequences * s->rows, normed = (m->heads + m->kv_heads) * m->head_width;
+  Norm norm = {l->norm, m->root, work->normed};
+  Rows x = share(&l->qkv, s->input ? s->input : s->x, rows, s->input ? NULL : &norm, work);
+  multiply_rows(&l->qkv, &x, work->inner, l->qkv.n, 0);
+#pragma omp for schedule(static)
+  for (int64_t r = 0; r < rows; r++) {
+    float *outputs = work->inner + r * l->qkv.n;
+    for (int64_t at = 0; at < normed; at += m->head_width)
+      norm_head(m, outputs + at, l->head_norm + at, outputs + at);
+    for (int64_t column = 0; column < l->qkv.n; column += GROUP)
+      place(m, s, layer, outputs + column, 1, r, column, work->queries);
+  }
+}
+
 /* Make queries of the rows, and write their keys and values. */
 static void read_rows(const Stack *m, const Step *s, int64_t layer, const Work *work) {
   const Layer *l = m->layers + layer;
@@ -690,6 +710,8 @@ static void run_layer(const Stack *m, const Step *whole, int64_t layer, int lead
   if (!leads) own.input = NULL;
   if (l->kv)
     read_features(m, s, layer, work);
+  else if (l->head_norm)
+    read_normed_rows(m, s, layer, work);
   else
     read_rows(m, s, layer, work);
   attend(m, s, layer, work->queries, work->mixed, work->scores, work->room);
@@ -735,7 +757,8 @@ int run_layers(const Stack *m, const Step *s, int64_t first, int64_t end, int th
   }
   for (int64_t layer = first; layer < end; layer++) {
     const Layer *l = m->layers + layer;
-    inner = more(inner, more(l->down.k, l->kv ? l->kv->n : 0));
+    int64_t read = l->kv ? l->kv->n : l->head_norm ? l->qkv.n : 0;
+    inner = more(inner, more(l->down.k, read));
     most = more(most, more(l->qkv.k, inner));
   }
   int64_t room = (s->at + s->rows + 15) / 16 * 16, arranged = rows * (1 + most) + SPARE;

@@ -91,7 +91,7 @@ class Rotary:
 
 
 class DecoderBlock:
-    """A Llama-type decoder block: attention with rotary positions, then a gated MLP.
+    """A Llama- or Qwen3-type decoder block: attention with rotary positions, then a gated MLP.
 
     The attention's input is separate from the residual, since EAGLE's first block has no norm
     before it and EAGLE-3's reads two inputs at once.
@@ -103,6 +103,7 @@ class DecoderBlock:
         attention = f"{prefix}.self_attn."
         self._scale = g.width**0.5
         self._eps = norm_root(g, tensors[attention + "q_proj.weight"])
+        self._head_eps = norm_root(g, self._eps, g.head_width)
 
         def fused(kind: str) -> Tensor:
             q, k, v = (tensors[f"{attention}{name}_proj.{kind}"] for name in "qkv")
@@ -117,10 +118,16 @@ class DecoderBlock:
             qkv = qkv * (tensors[f"{prefix}.input_layernorm.weight"] * self._scale)
         self._qkv = PackedLinear(qkv, bits=8)
         self._bias = fused("bias") if f"{attention}q_proj.bias" in tensors else None
+        self._head_norm: Tensor | None = None
+        if f"{attention}q_norm.weight" in tensors:
+            each = (tensors[f"{attention}{name}_norm.weight"] for name in "qk")
+            q, k = (pair_rotary(norm, g.head_width) * g.head_width**0.5 for norm in each)
+            self._head_norm = torch.stack([q] * g.heads + [k] * g.kv_heads)
         self._out = PackedLinear(tensors[attention + "o_proj.weight"], bits=8)
         self._mlp = MLP(tensors, prefix, self._eps, self._scale)
         mlp = self._mlp
-        self.parts = LayerWeights(self._qkv, self._out, mlp.gate_up, mlp.down, self._bias)
+        matrices = self._qkv, self._out, mlp.gate_up, mlp.down
+        self.parts = LayerWeights(*matrices, self._bias, head_norm=self._head_norm)
         self.stack = stack_layers([self.parts], g, self._eps, qkv.dtype)
 
     def normed(self, x: Tensor) -> Tensor:
@@ -159,7 +166,10 @@ class DecoderBlock:
             return x
         h = self._qkv(h, self._bias)
         row = (rotated + kv_heads) * width
-        rotate(h.view(rows, rotated + kv_heads, width)[:, :rotated], rotation)
+        to_rotate = h.view(rows, rotated + kv_heads, width)[:, :rotated]
+        if self._head_norm is not None:
+            norm_heads(to_rotate, self._head_norm, self._head_eps)
+        rotate(to_rotate, rotation)
         # Strided views: queries [1, heads, k, width], keys and values in the slot's layout.
         step = (kv_heads * width, rows * row, width, row, 1)
         slot.copy_(h.as_strided((2, 1, kv_heads, rows, width), step, heads * width))
@@ -202,7 +212,7 @@ class CrossAttention:
         self._head_width = g.head_width
         q = tensors[attention + "q_proj.weight"]
         self._eps = norm_root(g, q)
-        self._head_eps = q.new_tensor((g.head_width * g.eps) ** 0.5, dtype=torch.float32)
+        self._head_eps = norm_root(g, q, g.head_width)
         scale, head_scale = g.width**0.5, g.head_width**0.5
         self._q = PackedLinear(q * (tensors[f"{prefix}.input_layernorm.weight"] * scale), bits=8)
         # The two norms per head meet in one product, so one weight holds both.
@@ -265,15 +275,24 @@ class MLP:
         return self.down(F.silu(gate).mul_(up), residual)
 
 
-def norm_root(geometry: Geometry, like: Tensor) -> Tensor:
-    """Return sqrt(D eps): RMSNorm is x / hypot(|x|, sqrt(D eps)) times sqrt(D) times its weight."""
-    return like.new_tensor((geometry.width * geometry.eps) ** 0.5, dtype=torch.float32)
+def norm_root(geometry: Geometry, like: Tensor, width: int | None = None) -> Tensor:
+    """Return sqrt(D eps): RMSNorm is x / hypot(|x|, sqrt(D eps)) times sqrt(D) times its weight.
+
+    width: D, if it is not the geometry's.
+    """
+    root = ((width or geometry.width) * geometry.eps) ** 0.5
+    return like.new_tensor(root, dtype=torch.float32)
 
 
 def unit_rows(x: Tensor, eps: Tensor) -> Tensor:
     """Return x / hypot(|x|, eps), with the length computed in float32."""
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32).hypot_(eps)
     return x.div(length) if x.dtype == torch.float32 else x.div(length).to(x.dtype)
+
+
+def norm_heads(h: Tensor, weight: Tensor, eps: Tensor) -> None:
+    """Norm rows [k, heads, width] in place, each head by itself; weight [heads, width]."""
+    h.copy_(unit_rows(h, eps).mul_(weight))
 
 
 def rotate(h: Tensor, rotation: Tensor) -> None:

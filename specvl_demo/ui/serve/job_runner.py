@@ -162,7 +162,7 @@ class JobRunner:
         self._loaded = None
 
     def has_loaded(self, pair: pairs.PairSpec, roles: list[pairs.Role], options: Options) -> bool:
-        here = self._kept(pair, options)
+        here = self._pair_in_memory(pair, options)
         return here is not None and {*roles} <= {*here.models.drafters}
 
     def load_pair(
@@ -177,7 +177,7 @@ class JobRunner:
 
         Raises ValueError if it does not run here with them; the loaded pair is then kept.
         """
-        here = self._kept(pair, options)
+        here = self._pair_in_memory(pair, options)
         if here is None or roles is None or not {*roles} <= {*here.models.drafters}:
             loaded = [*here.models.drafters] if here else []
             placement = loader.place_pair(pair, roles, options, loaded)
@@ -190,7 +190,7 @@ class JobRunner:
                 here = self._loaded = loader.load_pair(pair, None, tell, options, placement)
         return here
 
-    def _kept(self, pair: pairs.PairSpec, options: Options) -> LoadedPair | None:
+    def _pair_in_memory(self, pair: pairs.PairSpec, options: Options) -> LoadedPair | None:
         """Return the loaded pair if it is this one, with these options."""
         here = self._loaded
         return here if here and here.pair == pair and self._options == options else None
