@@ -263,6 +263,12 @@ class _IndexedSlot(NamedTuple):
         self.data.index_copy_(3, self.at, rows)
 
 
+KEPT_BYTES = 300_000_000
+"""Of unused caches: so much is kept for questions of other lengths, whose graphs need no second
+capture. A 7B model with shared heads takes 60 MB per thousand rows.
+"""
+
+
 class GraphRunner:
     """Captures and replays the steps of one backend, on caches that one lane uses after the other:
     a pair captures once for every cache held at the same time.
@@ -284,7 +290,7 @@ class GraphRunner:
     def acquire(
         self, backend: Backend, batch: int, room: int, shapes: Sequence[StepShape] = ()
     ) -> GraphCache:
-        """Return a free cache, or make one that replaces the cache unused for longest.
+        """Return a free cache, or make one; those unused for longest go if all are too large.
 
         shapes: What will be captured: of the caches that lack least of it, the one with the fewest
             graphs is taken, so that others are left to lanes that need them.
@@ -298,7 +304,7 @@ class GraphRunner:
             cache = min(fitting, key=lambda cache: (lacks[id(cache)], len(cache.steps)))
             self.free.remove(cache)
             return cache.reset_for(backend, room)
-        if self.free:
+        while sum(block.nbytes for each in self.free for block in each.blocks) > KEPT_BYTES:
             self.free.pop(0).destroy_graphs()
         return GraphCache(self, backend, batch, span).reset_for(backend, room)
 
