@@ -48,6 +48,14 @@ enum { SINGLE, HALF, EIGHT_BITS, SIXTEEN_BITS, EIGHT_BY_SIXTEEN, SPLIT_SIXTEEN }
  * A number of 16 bits may be split in two bytes, high * 256 + low, and its products with another in
  * two sums: with integers nothing is lost. Then high bytes of rows are counted from -128, and each
  * group of SPLIT_SIXTEEN has [k / 4, 32, 4] high bytes before as many low ones.
+ *
+ * A group lies so, w[output, input], from its first inputs to its last:
+ *
+ *   together 1:  w[0,0]  w[1,0] .. w[31,0]  | w[0,1]  w[1,1] .. w[31,1]  | ..
+ *   together 2:  w[0,0]  w[0,1]  w[1,0]  w[1,1] .. w[31,0]  w[31,1]  | w[0,2]  w[0,3] .. | ..
+ *   together 4:  w[0,0..3]  w[1,0..3] .. w[31,0..3]  | w[0,4..7] .. | ..
+ *
+ * One step of a product reads what lies between two bars, and of every row as many inputs.
  */
 typedef struct {
   const void *packed;
@@ -74,7 +82,12 @@ INLINE int together_of(int kind) {
 
 /* Some rows with a group of outputs. Rows lie side by side, [k / together, planes, rows] words, each
  * of a float or of as many integers, which have a scale for each row. For matrix tiles, they are
- * [k / 64, planes, per_tile, 64] bytes. */
+ * [k / 64, planes, per_tile, 64] bytes. Three rows r, s, t, of two planes (high and low bytes):
+ *
+ *   registers:     r s t high | r s t low | r s t high | ..      a word of 4 inputs each
+ *                  ---- inputs 0 to 3 ---- | - 4 to 7 -
+ *   matrix tiles:  r high | s high | t high | r low | s low | t low | ..     64 inputs each
+ */
 typedef struct {
   const Matrix *matrix;
   int64_t group;
@@ -123,11 +136,13 @@ INLINE void tile_part(int kind, int rows, int vectors, int at, const Tile *t) {
   const int32_t *x = t->x;
   const int planes = planes_of(kind);
   Ints sum[2][MAX_ROWS][VECTORS], weights[VECTORS];
+  /* 1. Sums begin with `start`: of two planes, those of the low bytes. */
   EACH (r, rows)
     EACH (v, vectors) {
       sum[0][r][v] = sum[1][r][v] = (Ints){0};
       if (!floats) sum[planes - 1][r][v] = (Ints)load(w->start + first + v * LANES);
     }
+  /* 2. Weights are read once for all rows, each of which gives one word to all of them. */
   for (int64_t i = 0; i < w->k; i += together, p += GROUP * together * bytes) {
     if (at == 0) fetch(p, rows);
     if (at == 0 && GROUP * together * bytes > 64) fetch(p + 64, rows);
@@ -138,6 +153,7 @@ INLINE void tile_part(int kind, int rows, int vectors, int at, const Tile *t) {
         EACH (v, vectors) sum[s][r][v] = add_product(kind, sum[s][r][v], row, weights[v]);
       }
   }
+  /* 3. High and low bytes are one number again. */
   EACH (r, rows)
     EACH (v, vectors) {
       Ints whole = planes == 2 ? (sum[0][r][v] << 8) + sum[1][r][v] : sum[0][r][v];
@@ -163,7 +179,12 @@ INLINE void tile_rows(int kind, int64_t rows, const Tile *t) {
 
 #if TILES
 /* Matrix tiles 0 and 1 sum products of 16 rows of bytes with both halves of a group, 2 and 3 those
- * of the other rows; 4 and 5 hold these rows, 6 and 7 the weights. */
+ * of the other rows; 4 and 5 hold these rows, 6 and 7 the weights:
+ *
+ *                       6: outputs 0 to 15    7: 16 to 31
+ *   4: rows 0 to 15            0                   1
+ *   5: 16 to 31                2                   3
+ */
 static void configure_tiles(int64_t rows) {
   struct {
     uint8_t palette, start, reserved[14];
@@ -217,8 +238,10 @@ static void matrix_tile(const Tile *t) {
   int64_t rows = planes_of(w->kind) * t->per_tile, second = rows - t->per_tile;
   const char *p = (const char *)w->packed + t->group * w->k * GROUP * bytes_of(w->kind);
   int32_t sums[2][MOST_ROWS * GROUP];
+  /* 1. High bytes of weights, or the only ones, with all rows: high bytes before low ones. */
   sum_bytes(p, w->k, t->x, rows, 0, sums[0]);
   if (w->kind == SPLIT_SIXTEEN) sum_bytes(p + w->k * GROUP, w->k, t->x, rows, 1, sums[1]);
+  /* 2. x w = (256 x' + x") (256 w' + w") = (256 x' w' + x" w' + x' w") 256 + x" w". */
   for (int64_t r = 0; r < t->rows; r++)
     for (int at = 0; at < GROUP; at += LANES) {
       int64_t high = r * GROUP + at, low = high + second * GROUP;
@@ -251,10 +274,12 @@ INLINE void round_row(int kind, float unit, const float *row, float scale, int64
   Floats inverse = all(1 / (eight ? unit == 0 ? (float)(1 / 127.0) : unit : scale));
   for (int64_t i = 0; i < k; i += LANES) {
     Floats x = load(row + i);
-    /* With a unit, the scale is 1 or not a number. */
+    /* 1. To integers: of 8 bits within bounds, and around BYTE_ZERO. With a unit, the scale is 1 or
+     * not a number. */
     x = eight ? fused(unit == 0 ? x / scale : x * scale, inverse, all(128)) : x * inverse;
     if (eight) x = larger(choose(x < 255.0f, x, all(255)), all(0));
     Ints n = nearest(x) - (eight ? 128 - BYTE_ZERO : 0);
+    /* 2. To words: of bytes (of 16 bits first the high ones, then the low), or of pairs. */
     for (int s = 0; s < planes; s++) {
       int32_t words[LANES / 2];
       if (together == 4) {
@@ -265,6 +290,7 @@ INLINE void round_row(int kind, float unit, const float *row, float scale, int64
         Narrow16 narrow = __builtin_convertvector(n, Narrow16);
         memcpy(words, &narrow, sizeof narrow);
       }
+      /* 3. To their places, see Tile. */
       if (tiled)
         memcpy(to + (i / TILE_BYTES * planes + s) * count * TILE_BYTES + i % TILE_BYTES, words,
                LANES);
@@ -432,7 +458,14 @@ typedef struct {
 
 /* New rows of several sequences, which all have `at` rows in the cache. All strides in floats.
  * Layers skip the first `holes` rows of the cache, those that attend to features only the first
- * one. */
+ * one.
+ *
+ * Row r of a head's keys lies at cache + layer * `layer` + sequence * `sequence` + head * `head` +
+ * r * `row`:
+ *
+ *   | holes | .. rows before the new ones .. | new rows |
+ *   0                                        at         at + rows
+ */
 typedef struct {
   const float *embedded;    /* [sequences * rows, width]: if given, `enter` makes x of it. */
   float *x;                 /* [sequences * rows, width]: what layers add to. */
@@ -501,6 +534,7 @@ INLINE void attend_some(int width, int many, const Stack *m, const Step *s, int6
   queries += sequence * s->rows * m->heads * width, out += sequence * s->rows * m->heads * width;
   int64_t groups = m->heads / m->kv_heads, last = groups * s->rows - 1;
   int64_t seen[MANY_QUERIES], column[MANY_QUERIES], end = s->mask ? s->at + s->rows : 0;
+  /* 1. Where each query lies, and how many keys it sees. */
   for (int q = 0; q < many; q++) {
     int64_t at = fewer(first + q, last), row = at / groups;
     column[q] = (row * m->heads + head * groups + at % groups) * width;
@@ -509,6 +543,7 @@ INLINE void attend_some(int width, int many, const Stack *m, const Step *s, int6
     seen[q] = s->mask ? end : s->at + row + 1;
     end = more(end, seen[q]);
   }
+  /* 2. Scores, 16 keys at a time, the last one again where there are fewer. */
   for (int64_t i = 0; i < end; i += 16) {
     const float *key[16];
     for (int j = 0; j < 16; j++) key[j] = keys + fewer(i + j, end - 1) * s->row;
@@ -525,7 +560,9 @@ INLINE void attend_some(int width, int many, const Stack *m, const Step *s, int6
       }
     }
   }
+  /* 3. Weights. */
   for (int q = 0; q < many; q++) weigh(scores + q * room, seen[q], end);
+  /* 4. The mean of the values, by these weights: some queries and vectors at a time. */
   const int vectors = width < 4 * LANES ? width / LANES : 4;
   for (int from = 0; from < many; from += FEW_QUERIES)
     for (int at = 0; at < width; at += vectors * LANES) {
@@ -704,10 +741,12 @@ static void run_layer(const Stack *m, const Step *whole, int64_t layer, int lead
   int64_t inner = l->down.k;
   float outputs[2][MOST_ROWS * GROUP];
   Norm after_norm = {l->after_norm, m->root, work->normed};
+  /* 1. Of the cache, only what this layer does not skip. */
   Step own = *whole, *s = &own;
   own.cache += skipped * own.row, own.at -= skipped;
   if (own.mask) own.mask += skipped;
   if (!leads) own.input = NULL;
+  /* 2. Queries, keys and values; attention. */
   if (l->kv)
     read_features(m, s, layer, work);
   else if (l->head_norm)
@@ -715,8 +754,10 @@ static void run_layer(const Stack *m, const Step *whole, int64_t layer, int lead
   else
     read_rows(m, s, layer, work);
   attend(m, s, layer, work->queries, work->mixed, work->scores, work->room);
+  /* 3. What it adds to the rows. */
   Rows x = share(&l->out, work->mixed, rows, NULL, work);
   multiply_rows(&l->out, &x, s->x, m->width, 1);
+  /* 4. The inner layer: gate and up of a group side by side, so that neither is stored. */
   x = share(&l->gate_up, s->x, rows, &after_norm, work);
 #pragma omp for schedule(static)
   for (int64_t group = 0; group < inner / GROUP; group++)
@@ -751,6 +792,7 @@ static void leave(const Stack *m, const Step *s, int64_t rows, const Work *work)
 int run_layers(const Stack *m, const Step *s, int64_t first, int64_t end, int threads) {
   int64_t rows = s->sequences * s->rows, mixed = m->heads * m->head_width, inner = 0;
   int64_t most = more(mixed, m->width);
+  /* 1. Positions may come from elsewhere. */
   for (int64_t r = 0; s->positions && r < rows; r++) {
     int64_t at = s->positions[r / s->rows * s->position_sequence + r % s->rows];
     if (at < 0 || at >= s->n_positions) return 2;
@@ -761,6 +803,8 @@ int run_layers(const Stack *m, const Step *s, int64_t first, int64_t end, int th
     inner = more(inner, more(l->down.k, read));
     most = more(most, more(l->qkv.k, inner));
   }
+  /* 2. All threads share rows [rows, most] as they are arranged, queries, mixed and inner; each has
+   * scores, a normed row and, of few rows, its own arrangement. */
   int64_t room = (s->at + s->rows + 15) / 16 * 16, arranged = rows * (1 + most) + SPARE;
   int64_t shared = rows * (2 * mixed + inner) + arranged;
   int64_t each = MANY_QUERIES * room + most + (rows > FEW_ROWS ? 0 : arranged);
@@ -768,6 +812,7 @@ int run_layers(const Stack *m, const Step *s, int64_t first, int64_t end, int th
   if (!memory) return 0;
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
+    /* 3. Threads keep step at the barriers that end every `omp for`. */
     float *own = memory + shared + omp_get_thread_num() * each, *after = own + MANY_QUERIES * room;
     Work work = {memory + arranged,
                  memory + arranged + rows * mixed,
@@ -794,6 +839,7 @@ void log_softmax(float *x, int64_t rows, int64_t n, const int64_t *never, int64_
   for (; rows > 0; rows--, x += n) {
     float rest[16];
     for (int64_t i = 0; i < n_never; i++) x[never[i]] = -INFINITY;
+    /* What is left after whole vectors, in one of its own. */
     for (int64_t i = 0; i < 16; i++) rest[i] = whole + i < n ? x[whole + i] : -INFINITY;
     Floats size = load(rest);
     Sixteen sum = {{{0}}};
@@ -871,6 +917,7 @@ static int fill_mask(const Level *l, const Step *s, int64_t first, float *mask) 
 static void find_best(const float *x, int64_t n, int64_t k, int64_t *at, float *best) {
   for (int64_t j = 0; j < k; j++) at[j] = 0, best[j] = -INFINITY;
   for (int64_t i = 0; i < n; i += 64) {
+    /* 64 numbers of which none is among the best so far are passed over at once. */
     if (i + 64 <= n) {
       Floats size = load(x + i);
       for (int64_t j = LANES; j < 64; j += LANES) size = larger(size, load(x + i + j));
@@ -920,6 +967,7 @@ int draft_levels(const Drafting *d, const Step *whole, const Level *l, int64_t l
   float *memory = malloc(most * many * (6 * size + 8) + columns * most * sizeof(float) +
                          many * most * (step.at + most + levels) * sizeof(float));
   if (!memory) return 0;
+  /* 1. Memory: positions, x, out, both, before, last, mixed, mask. */
   int64_t *positions = (int64_t *)memory;
   float *x = memory + 2 * many * most, *out = x + most * many * width;
   float *both = out + most * many * width, *before = both + 2 * most * many * width;
@@ -932,6 +980,7 @@ int draft_levels(const Drafting *d, const Step *whole, const Level *l, int64_t l
   for (int64_t level = 0; level < levels; level++) {
     int64_t count = level ? 1 : l->rows, scored = fewer(count, first + count);
     step.rows = step.position_sequence = count;
+    /* 2. Below the given nodes, the likeliest token after the node before. */
     if (level) l->parents[first] = first - 1;
     for (int64_t r = 0; r < count; r++) {
       int64_t node = first + r, depth = depth_of(l, node);
@@ -940,6 +989,7 @@ int draft_levels(const Drafting *d, const Step *whole, const Level *l, int64_t l
         free(memory);
         return -2;
       }
+      /* 3. What rows are made of: the token's embedding, and the feature after its parent. */
       const float *row = d->table + token * width;
       for (int64_t i = 0; i < many; i++) {
         positions[i * count + r] = l->position[i] + depth;
@@ -969,6 +1019,7 @@ int draft_levels(const Drafting *d, const Step *whole, const Level *l, int64_t l
         for (int64_t i = 0; i < width; i++) x[r * width + i] += bias[i];
       }
     }
+    /* 4. Layers. */
     step.mask = fill_mask(l, &step, first, mask) ? mask : NULL;
     step.mask_row = step.at + count, step.mask_sequence = count * step.mask_row;
     int done = run_layers(m, &step, 0, d->layers, threads);
@@ -976,6 +1027,7 @@ int draft_levels(const Drafting *d, const Step *whole, const Level *l, int64_t l
       drafted = done ? -1 : 0;
       break;
     }
+    /* 5. Tokens before the root are not scored; the others leave their feature. */
     int64_t node = first + count - scored; /* The first that is scored. */
     for (int64_t r = 0; r < scored; r++)
       for (int64_t i = 0; i < many; i++) {
@@ -985,6 +1037,7 @@ int draft_levels(const Drafting *d, const Step *whole, const Level *l, int64_t l
           memcpy(l->made + (node + r) * width, (d->reads == ATTENDED ? out : x) + row * width,
                  size);
       }
+    /* 6. What is likeliest after each of them. */
     float *rows = l->log_probs + node * many * columns, *logp = l->logp + drafted * l->k;
     int64_t *tokens = l->tokens + drafted * l->k;
     if (!multiply(d->head, last, scored * many, rows, columns, threads)) break;
@@ -992,6 +1045,7 @@ int draft_levels(const Drafting *d, const Step *whole, const Level *l, int64_t l
     for (int64_t r = 0; r < scored; r++)
       choose_tokens(d, l, many, rows + r * many * columns, mixed + r * columns, tokens + r * l->k,
                     logp + r * l->k);
+    /* 7. On, as long as the chain is likely enough. */
     drafted += scored, first += count, step.at += count;
     sum += l->logp[(drafted - 1) * l->k];
     if (sum < floor) break;
