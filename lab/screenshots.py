@@ -33,7 +33,7 @@ PICK = """() => {
   const branches = (round) => new Set(round.tree.parent).size < round.tree.parent.length;
   const kept = (round) => (branches(round) ? 100 : 0) + round.path.length;
   const best = lane.rounds.reduce((a, b) => (kept(b) > kept(a) ? b : a));
-  specvl.race.select({lane: lane.name, token: lane.at(best.index).tokens + 1});
+  specvl.race.select({lane: lane.name, token: lane.totalsAfter(best.index).n_tokens + 1});
 }"""
 
 

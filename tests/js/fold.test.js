@@ -16,11 +16,11 @@ const near = (a, b) => assert.ok(Math.abs(a - b) < 1e-9, `${a} is not ${b}`);
 test('τ counts the target’s own token, and every moment keeps its totals', () => {
   const chain = lane([{ kept: 'abc', drafted: 'abcd', own: 'x' }, { kept: 'ef', own: 'g' }]);
   assert.equal(chain.text, 'abcxefg');
-  const whole = chain.at(Infinity);
+  const whole = chain.totalsAfter(Infinity);
   assert.deepEqual([whole.tau, whole.n_drafted, whole.n_accepted, whole.n_rounds], [3.5, 6, 5, 2]);
   near(whole.tokens_per_s, 35);
-  near(chain.at(1).tokens_per_s, 40);
-  assert.equal(chain.at(0).tau, null);
+  near(chain.totalsAfter(1).tokens_per_s, 40);
+  assert.equal(chain.totalsAfter(0).tau, null);
   assert.deepEqual([0, 0.1, 0.15, 9].map((s) => chain.roundsBy(s)), [0, 1, 1, 2]);
   near(chain.before, 0.3);
 });
@@ -59,7 +59,7 @@ test('children come likeliest first, depths from the root', () => {
 
 test('a shipped race folds to its own totals', () => {
   for (const made of shipped('scene')) {
-    const folded = made.at(Infinity);
+    const folded = made.totalsAfter(Infinity);
     for (const [name, total] of Object.entries(made.end.totals)) near(folded[name], total);
   }
 });
@@ -91,14 +91,14 @@ test('a running speedup compares by token, and ends at the table’s', () => {
   assert.equal(fold.pace(chain, ar, 0), null);
   chain.end.again = [0.6]; // 0.2 s the first time
   near(fold.pace(chain, ar, 2), 1);
-  near(chain.at(2).tokens_per_s, 10);
-  near(chain.at(2).decode_s, 0.4);
+  near(chain.totalsAfter(2).tokens_per_s, 10);
+  near(chain.totalsAfter(2).decode_s, 0.4);
   for (const [name] of TRACES) {
     const [base, ...others] = shipped(name.split('.')[0]);
     for (const other of others.filter(({ tokens }) => tokens.length === base.tokens.length))
       near(
         fold.pace(other, base, Infinity),
-        other.at(Infinity).tokens_per_s / base.at(Infinity).tokens_per_s,
+        other.totalsAfter(Infinity).tokens_per_s / base.totalsAfter(Infinity).tokens_per_s,
       );
   }
 });

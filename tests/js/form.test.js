@@ -45,10 +45,10 @@ test('a run waits for the files on their way, which are made small and tell how 
   let adding = files.add([{ name: 'a.jpg', size: 900, type: 'image/jpeg' }]);
   await settled();
   form.run();
-  assert.deepEqual([runs.length, files.busy, sizes, shares], [0, 1, [10], [0.5]]);
+  assert.deepEqual([runs.length, files.pending.length, sizes, shares], [0, 1, [10], [0.5]]);
   sent.done();
   await adding;
-  assert.deepEqual([runs.length, files.busy, runs[0].request.media[0].name], [1, 0, 'a.jpg']);
+  assert.deepEqual([runs.length, files.pending.length, runs[0].request.media[0].name], [1, 0, 'a.jpg']);
   adding = files.add([{ name: 'b.jpg', size: 900, type: 'image/jpeg' }]);
   await settled();
   form.run();

@@ -40,7 +40,7 @@ test('a better drafter gains, a dearer one and a crowd lose, and a round writes 
 test('costs follow from the rounds of a lane', () => {
   const rounds = Array.from({ length: 6 }, () => ({ kept: 'ab', drafted: 'abc', own: 'x' }));
   const plain = Array.from({ length: 18 }, () => ({ own: 'x' }));
-  const [chain, ar] = [lane(rounds, 'length'), lane(plain, 'length', 'ar').at(Infinity)];
+  const [chain, ar] = [lane(rounds, 'length'), lane(plain, 'length', 'ar').totalsAfter(Infinity)];
   const found = payOff(chain, ar);
   assert.equal(found.tau, 3);
   assert.ok(Math.abs(found.rho - 1) < 1e-9 && Math.abs(found.speedup - 3) < 1e-9);
@@ -61,5 +61,5 @@ test('a lane that drafted nothing, or stands alone, teaches nothing', () => {
   const [base, other] = shipped('scene');
   assert.equal(learn(base, base), null);
   assert.equal(learn(other, undefined), null);
-  assert.equal(payOff(base, base.at(Infinity)), null);
+  assert.equal(payOff(base, base.totalsAfter(Infinity)), null);
 });

@@ -55,7 +55,7 @@ def test_one_step_drafts_checks_and_settles(opened):
       const round = lane.rounds[k];
       specvl.race.select(null);
       specvl.race.slow = true;
-      specvl.race.setHead(lane.at(k).clock_s + round.draft_s * 0.999);
+      specvl.race.setHead(lane.totalsAfter(k).clock_s + round.draft_s * 0.999);
     }""")
     pale = opened.locator(".vl-lane[data-lane='1'] .vl-guess .tk.guess:visible")
     expect(pale.first).to_be_visible()
@@ -431,7 +431,7 @@ def test_a_race_fills_the_screen_and_is_played_by_keys(opened):
     for _ in range(3):
         opened.keyboard.press("ArrowRight")
     expect(room.locator(".vl-badge")).to_have_text("one at a time is here")
-    assert opened.evaluate("specvl.race.shown(specvl.race.focused)") == 3
+    assert opened.evaluate("specvl.race.roundsShown(specvl.race.focused)") == 3
     opened.set_viewport_size(PHONE)
     assert room.evaluate("(n) => n.scrollWidth <= innerWidth")
     assert room.locator(".vl-story-text").evaluate_all(WHOLE_LINES)

@@ -19,7 +19,7 @@ PNG = (
 def test_a_downloaded_race_comes_back_from_a_file(opened, tmp_path: Path):
     """Save a live race as a trace, open it: the same lanes, numbers and pictures, no model."""
     run_race(opened)
-    lanes = "specvl.race.list.map((l) => [l.begin.title, l.text, l.at(Infinity).tau])"
+    lanes = "specvl.race.list.map((l) => [l.begin.title, l.text, l.totalsAfter(Infinity).tau])"
     figures = opened.evaluate(lanes)
     with opened.expect_download() as saved:
         opened.get_by_role("button", name="Save", exact=True).click()

@@ -26,7 +26,7 @@ def run(page) -> None:
 
 TOLD = """() => {
   const lane = specvl.race.list[1];
-  return [lane.begin.method, lane.begin.settings, lane.at(Infinity).tau];
+  return [lane.begin.method, lane.begin.settings, lane.totalsAfter(Infinity).tau];
 }"""
 
 

@@ -168,7 +168,7 @@ CHANGED = """(how) => {
     const late = i && (how.slower ?? 0);
     const rounds = lane.rounds.slice(0, how.rounds).map((r) =>
       ({...r, draft_s: r.draft_s + late, clock_s: r.clock_s + late * (r.index + 1)}));
-    const sum = totals(lane.at(how.rounds ?? Infinity));
+    const sum = totals(lane.totalsAfter(how.rounds ?? Infinity));
     sum.draft_s += late * rounds.length;
     return [lane.begin, rounds, {...lane.end, load: how.load ?? 0, totals: sum}];
   });

@@ -26,7 +26,7 @@ def test_the_landing_race_is_played_once_and_then_nothing_moves(opened):
         " may differ in their last digits.",
     )
     opened.wait_for_function("document.querySelectorAll('.vl-text .tk').length > 30")
-    seconds, stretch = opened.evaluate("[specvl.race.length, specvl.replay.stretch]")
+    seconds, stretch = opened.evaluate("[specvl.race.duration, specvl.replay.stretch]")
     assert seconds * stretch == pytest.approx(8)
     expect(opened.locator(".vl-speed")).to_have_text(re.compile(r"^shown \d+(\.\d)?× slower$"))
     expect(opened.locator(".vl-says .vl-headline")).to_contain_text("This took ")
@@ -52,7 +52,7 @@ def test_the_landing_race_is_played_once_and_then_nothing_moves(opened):
 PLAYED_BACK = """() => {
   const {race, replay} = specvl;
   replay.pause();
-  race.setHead(race.length / 8);
+  race.setHead(race.duration / 8);
   return new Promise((done) => setTimeout(() => done([
     document.querySelector('.vl-says .vl-headline').textContent,
     [...document.querySelectorAll('.vl-words')].map((box, i) => {

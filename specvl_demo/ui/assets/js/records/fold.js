@@ -97,7 +97,7 @@ export class Lane {
 
   /** The place of a round's first token in the answer. @param {Round} round */
   first({ index }) {
-    return this.at(index).n_tokens;
+    return this.totalsAfter(index).n_tokens;
   }
 
   /** Of the token that only ends the answer, which has no text, its mark. @param {number} index */
@@ -155,7 +155,7 @@ export class Lane {
   }
 
   /** Totals after k rounds with the figures that are shown. @param {number} k */
-  at(k) {
+  totalsAfter(k) {
     const t = this.totals[Math.min(k, this.rounds.length)];
     const decode_s = t.clock_s * this.stretch;
     return {
@@ -229,6 +229,12 @@ export function children(tree) {
   return kids;
 }
 
+/** The nodes that were drafted after a node. @param {Tree} tree @param {number} node */
+export const after = ({ parent }, node) => [...parent.keys()].filter((i) => parent[i] === node);
+
+/** The nodes after which nothing was drafted. @param {Tree} tree */
+export const leaves = ({ parent }) => [...parent.keys()].filter((i) => !parent.includes(i));
+
 /** The nodes of the drafter's best continuation that was rejected; none if the target added no token of its own.
  *  @param {Round} round @returns {number[]} */
 export function rejected(round) {
@@ -264,8 +270,8 @@ export function reason(round, at) {
 /** How long AR took for as many tokens, over this lane's time; null while unknown. @param {Lane} lane @param
  *  {Lane} base @param {number} k */
 export function pace(lane, base, k) {
-  const t = lane.at(k);
-  const b = base.at(t.n_tokens); // a round of AR writes one token
+  const t = lane.totalsAfter(k);
+  const b = base.totalsAfter(t.n_tokens); // a round of AR writes one token
   return t.tokens_per_s && b.tokens_per_s ? t.tokens_per_s / b.tokens_per_s : null;
 }
 

@@ -1,5 +1,6 @@
 /* What to look at first in a finished race: a lane, and a token of it. */
 
+import { after } from './fold.js';
 import { doubt, hedged } from './verdict.js';
 import { W } from '../words/words.js';
 
@@ -41,13 +42,13 @@ export function instructive(lane) {
   let found = null;
   let most = 0.05;
   lane.rounds.forEach((round) => {
-    const { parent, draft_logp: logp } = round.tree;
+    const { draft_logp: logp } = round.tree;
     if (!logp) return;
     const p = (i) => Math.exp(logp[i] ?? -Infinity);
     round.tokens.forEach((token, at) => {
       const stands = round.path[at];
       const taken = token.origin === 'draft' ? round.path[at + 1] : null;
-      const rivals = parent.map((_, i) => i).filter((i) => parent[i] === stands && i !== taken);
+      const rivals = after(round.tree, stands).filter((i) => i !== taken);
       const rival = Math.max(0, ...rivals.map(p));
       const score =
         (rival - (taken ? p(taken) : 0)) *

@@ -1,17 +1,17 @@
 /* A race simulated from a recorded one: the answer stays, and how hard each of its tokens is to guess; drafter, draft
    length and costs may be others. */
 
-import { countDrafted, depths } from './fold.js';
+import { after, countDrafted, depths } from './fold.js';
 
 /** What a recorded lane says of its tokens and its costs, in autoregressive steps. hard[i]: a drafter of quality q
  *  guesses token i where hard[i] < q. gamma: levels a round drafts; draft: cost of a level; step: cost of a
  *  verification, and row: of each drafted token in it. null where the lane drafted nothing or has no lane to compare. */
 export function learn(lane, base) {
   const rounds = lane.rounds.filter(countDrafted);
-  const b = base?.at(Infinity);
+  const b = base?.totalsAfter(Infinity);
   if (!rounds.length || !b?.n_rounds) return null;
   const unit = b.clock_s / b.n_rounds;
-  const t = lane.at(Infinity);
+  const t = lane.totalsAfter(Infinity);
   const verdicts = lane.tokens.map((token) => verdict(lane.rounds[token.round], token.at));
   const known = verdicts.filter(({ right }) => right !== null);
   if (!known.length) return null;
@@ -53,11 +53,11 @@ export function learn(lane, base) {
 /** Whether the drafter's token was kept, and how sure it was of its guess; right: null where it was never
  *  asked. */
 function verdict(round, at) {
-  const { parent, draft_logp: logp } = round.tree;
+  const { draft_logp: logp } = round.tree;
   const token = round.tokens[at];
   const p = (i) => (logp?.[i] == null ? 0.5 : Math.exp(logp[i]));
   if (token.origin !== 'target') return { right: true, sure: p(round.path[at + 1]) };
-  const rivals = parent.map((_, i) => i).filter((i) => parent[i] === round.path[at]);
+  const rivals = after(round.tree, round.path[at]);
   return rivals.length
     ? { right: false, sure: Math.max(...rivals.map(p)) }
     : { right: null, sure: 0.5 };
@@ -114,7 +114,7 @@ export function simulate(known, { quality, gamma, draft, row, requests }) {
 
 /** In autoregressive steps: {fixed, perToken, drafted, tau, rho, speedup}; null where nothing was drafted. */
 export function payOff(lane, base) {
-  const { clock_s, n_drafted, n_rounds: n, tau } = lane.at(Infinity);
+  const { clock_s, n_drafted, n_rounds: n, tau } = lane.totalsAfter(Infinity);
   const unit = base.clock_s / base.n_rounds;
   if (!n_drafted || !(unit > 0)) return null;
   const rho = clock_s / n / unit;

@@ -21,11 +21,11 @@ export const ENDS = '■';
 
 const END = /^<(\|[^|<>]+\||\/?s|eos|end_of_\w+)>$/;
 
-export const marked = (text) => (END.test(text) ? ENDS : text);
+export const withEndMark = (text) => (END.test(text) ? ENDS : text);
 
 /** Spaces and line breaks are made visible. */
 export function shown(text) {
-  return text === '' ? '∅' : laid(marked(text)).replace(/\n/g, '↵').replace(/^ /, '␣');
+  return text === '' ? '∅' : laid(withEndMark(text)).replace(/\n/g, '↵').replace(/^ /, '␣');
 }
 
 /** Its number where the record has no texts. */

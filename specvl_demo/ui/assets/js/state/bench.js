@@ -286,11 +286,6 @@ export class Bench extends Emitter {
     this.keep();
   }
 
-  /** @param {string} text */
-  say(text, wrong = false) {
-    this.emit('say', { text, wrong });
-  }
-
   /** Keep the form, and which bench it began, for a reload of this tab. */
   keep() {
     const { id, running: left, source, chosen: methods, fields } = this;

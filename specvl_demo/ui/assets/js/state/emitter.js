@@ -6,6 +6,11 @@ export class Emitter extends EventTarget {
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 
+  /** Say what is happening, or what is wrong. @param {string} text */
+  say(text, wrong = false) {
+    this.emit('say', { text, wrong });
+  }
+
   /** @param {string} types @param {(detail: any, type: string) => void} fn */
   on(types, fn) {
     for (const type of types.split(' '))

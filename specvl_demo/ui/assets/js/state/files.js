@@ -31,10 +31,6 @@ export class Files extends Emitter {
     this.shrink = shrink;
   }
 
-  get busy() {
-    return this.pending.length;
-  }
-
   /** @param {File} file @returns {Media['kind'] | null} */
   kind(file) {
     const dot = file.name.slice(file.name.lastIndexOf('.')).toLowerCase();
@@ -54,7 +50,7 @@ export class Files extends Emitter {
       if (why) this.refuse(file.name, why);
       else if (kind) await this.send(file, kind);
     }
-    if (!this.busy) this.emit('sent');
+    if (!this.pending.length) this.emit('sent');
   }
 
   /** Null if it can be part of the question. @param {File} file @param {Media['kind'] | null} kind */
@@ -64,7 +60,7 @@ export class Files extends Emitter {
     if (!kind) return W.media.unknown(name, types.join(', '));
     if (!size) return W.media.empty(name);
     if (size > bytes) return W.media.large(name, fmt.bytes(size), fmt.bytes(bytes));
-    return this.own.length + this.busy >= files ? W.media.many(name, files) : null;
+    return this.own.length + this.pending.length >= files ? W.media.many(name, files) : null;
   }
 
   /** @param {string} name @param {string} why */
@@ -143,10 +139,5 @@ export class Files extends Emitter {
     const rest = this.media.filter((other) => other !== item);
     this.change(rest.length ? rest : this.before);
     this.refuse(item.name, W.media.broken(item.name));
-  }
-
-  /** @param {string} text */
-  say(text, wrong = false) {
-    this.emit('say', { text, wrong });
   }
 }

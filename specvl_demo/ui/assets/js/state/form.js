@@ -12,7 +12,7 @@ import {
   blank,
   changesBetween,
   chosen,
-  inWords,
+  questionOf,
   loadingRefusal,
   mayFollow,
   nextTurn,
@@ -102,8 +102,8 @@ export class Form extends Emitter {
   }
 
   /** @param {Pick<Request, 'pair' | 'question' | 'media'>} request */
-  inWords(request = this.request) {
-    return inWords(this.catalog, request);
+  questionOf(request = this.request) {
+    return questionOf(this.catalog, request);
   }
 
   /** The turns that the question in the form continues. @returns {Turn[]} */
@@ -270,7 +270,7 @@ export class Form extends Emitter {
   /** @param {RunOptions} [options] */
   run({ branch, undrawn, ...over } = {}) {
     if (this.running) return;
-    if (this.files.busy) {
+    if (this.files.pending.length) {
       this.waits = { branch, undrawn, ...over };
       this.say(W.ask.uploading);
       return;
@@ -311,10 +311,10 @@ export class Form extends Emitter {
     if (!running) this.say('');
   }
 
-  /** Say what is happening, or what is wrong. @param {string} text */
+  /** @param {string} text */
   say(text, wrong = false) {
     this.problem = wrong ? text : '';
-    this.emit('say', { text, wrong });
+    super.say(text, wrong);
   }
 
   /** What was wrong with the question is over. */

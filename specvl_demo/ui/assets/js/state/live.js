@@ -27,7 +27,7 @@ export class Live extends Emitter {
   stop() {
     this.parts.runner.stop();
     this.parts.form.say(W.run.stopping);
-    this.parts.stage.await(W.run.stopping);
+    this.parts.stage.setWaiting(W.run.stopping);
   }
 
   /** @param {Run} run */
@@ -52,7 +52,7 @@ export class Live extends Emitter {
     const failure = await this.follow(request, pace);
     form.setRunning(false);
     this.setPace(null);
-    stage.await('');
+    stage.setWaiting('');
     const written = race.list.some((lane) => lane.tokens.length);
     if (written) this.parts.archive.keep(race);
     else if (failure !== null) form.undo(before);
@@ -60,7 +60,7 @@ export class Live extends Emitter {
       race.show(earlier.records, earlier.meta);
       stage.offerNext();
     } else if (!written)
-      race.clear({ source: 'ended', question: form.inWords(request), form: race.meta.form });
+      race.clear({ source: 'ended', question: form.questionOf(request), form: race.meta.form });
     this.emit('ended');
     this.tellEnd(failure, written, pace);
   }
@@ -71,7 +71,7 @@ export class Live extends Emitter {
     const pictures = request.media.filter((item) => item.kind === 'image');
     return {
       source: 'live',
-      question: form.inWords(request),
+      question: form.questionOf(request),
       machine: catalog.machine,
       ...form.asked,
       shown: pictures.map(({ name, url }) => ({ name, frames: [url] })),
@@ -101,7 +101,7 @@ export class Live extends Emitter {
           status = text;
           since = Date.now();
           say(text);
-          stage.await(text || unseen);
+          stage.setWaiting(text || unseen);
         },
         record: (record) => {
           if (!begun) say(unseen);
@@ -144,7 +144,7 @@ export class Live extends Emitter {
   lookBack(pace) {
     const { race, drawing } = this.parts;
     drawing.learn(pace, Math.max(0, ...race.list.map((lane) => lane.end?.watching ?? 0)));
-    const unseen = pace === 'undrawn' || (pace !== 'full' && race.length < SHORT_S);
+    const unseen = pace === 'undrawn' || (pace !== 'full' && race.duration < SHORT_S);
     if (unseen && !this.parts.still()) this.parts.replay.replay();
     else point(race);
   }

@@ -131,6 +131,11 @@ export class Race extends Emitter {
     return this.list.every((lane) => lane.end);
   }
 
+  /** Whether it has lanes, of which all is known. */
+  get whole() {
+    return this.lanes.size > 0 && this.ended;
+  }
+
   get focused() {
     return this.lanes.get(this.focus ?? '') ?? null;
   }
@@ -145,18 +150,18 @@ export class Race extends Emitter {
   }
 
   /** @param {Lane} lane */
-  shown(lane) {
+  roundsShown(lane) {
     return this.head === null ? lane.rounds.length : lane.roundsBy(this.head);
   }
 
   /** In a replay slow enough to see it: the round on its way, and how much of it is drafted and verified, 0 to
    *  1. @param {Lane} lane */
   making(lane) {
-    const k = this.shown(lane);
+    const k = this.roundsShown(lane);
     const round = lane.rounds[k];
     if (!this.slow || this.head === null || !round) return null;
-    const since = this.head - lane.at(k).clock_s;
-    const rest = round.clock_s - lane.at(k).clock_s - round.draft_s;
+    const since = this.head - lane.totalsAfter(k).clock_s;
+    const rest = round.clock_s - lane.totalsAfter(k).clock_s - round.draft_s;
     /** @param {number} done @param {number} all */
     const part = (done, all) => (all > 0 ? Math.min(1, Math.max(0, done / all)) : 1);
     return {
@@ -168,7 +173,7 @@ export class Race extends Emitter {
 
   /** @param {Lane} lane */
   now(lane) {
-    return lane.at(this.shown(lane));
+    return lane.totalsAfter(this.roundsShown(lane));
   }
 
   /** Over the baseline's, both as shown now; null without a baseline. @param {Lane} lane */
@@ -180,7 +185,7 @@ export class Race extends Emitter {
 
   /** @param {Lane} lane */
   over(lane) {
-    return lane.end !== null && this.shown(lane) === lane.rounds.length;
+    return lane.end !== null && this.roundsShown(lane) === lane.rounds.length;
   }
 
   get finished() {
@@ -203,8 +208,8 @@ export class Race extends Emitter {
     return written.sort((a, b) => b.tokens.length - a.tokens.length)[0] ?? null;
   }
 
-  get length() {
-    return Math.max(0, ...this.list.map((lane) => lane.at(Infinity).clock_s));
+  get duration() {
+    return Math.max(0, ...this.list.map((lane) => lane.totalsAfter(Infinity).clock_s));
   }
 
   /** @param {number | null} seconds */
@@ -243,7 +248,7 @@ export class Race extends Emitter {
     if (!lane || !lane.rounds.length) return null;
     const { token, round } = selected?.lane === lane.name ? selected : {};
     const index = token === undefined ? round : lane.tokens[token]?.round;
-    const now = this.making(lane)?.round ?? lane.rounds[Math.max(0, this.shown(lane) - 1)];
+    const now = this.making(lane)?.round ?? lane.rounds[Math.max(0, this.roundsShown(lane) - 1)];
     return lane.rounds[index ?? -1] ?? now;
   }
 }

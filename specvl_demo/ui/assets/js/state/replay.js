@@ -28,8 +28,8 @@ export class Replay extends Emitter {
 
   /** How many times slower than it was a race is shown where it is stretched; never faster. */
   get stretch() {
-    const { length } = this.race;
-    return length >= WATCHABLE_S || !length ? 1 : SHOW_S / length;
+    const { duration } = this.race;
+    return duration >= WATCHABLE_S || !duration ? 1 : SHOW_S / duration;
   }
 
   /** From the start, like an unseen race. */
@@ -53,11 +53,11 @@ export class Replay extends Emitter {
     const drafting = race.list.filter((lane) => !lane.plain);
     const rounds = Math.max(1, ...drafting.map((lane) => lane.rounds.length));
     race.slower = 1 / this.rate;
-    race.slow = race.length / rounds / this.rate >= VISIBLE_S;
+    race.slow = race.duration / rounds / this.rate >= VISIBLE_S;
   }
 
   play() {
-    if (this.race.head === null || this.race.head >= this.race.length) this.race.setHead(0);
+    if (this.race.head === null || this.race.head >= this.race.duration) this.race.setHead(0);
     this.playing = true;
     this.last = null;
     this.pace();
@@ -81,7 +81,7 @@ export class Replay extends Emitter {
     const lane = race.focused;
     if (!lane) return;
     this.pause();
-    race.setHead(lane.at(Math.max(0, race.shown(lane) + by)).clock_s);
+    race.setHead(lane.totalsAfter(Math.max(0, race.roundsShown(lane) + by)).clock_s);
   }
 
   finish() {
@@ -94,7 +94,7 @@ export class Replay extends Emitter {
   scrub(part) {
     this.playing = false;
     this.pace();
-    this.race.setHead(part * this.race.length);
+    this.race.setHead(part * this.race.duration);
   }
 
   /** @param {number} now */
@@ -103,7 +103,7 @@ export class Replay extends Emitter {
     const passed = this.last === null ? 0 : (now - this.last) / 1000;
     this.last = now;
     const head = (this.race.head ?? 0) + passed * this.rate;
-    if (head >= this.race.length) this.finish();
+    if (head >= this.race.duration) this.finish();
     else {
       this.race.setHead(head);
       requestAnimationFrame((next) => this.step(next));

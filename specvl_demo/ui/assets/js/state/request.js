@@ -101,8 +101,8 @@ export function nextTurn(request, last, followUp) {
 /** In a sentence; null if nothing is. @param {Request} request @param {Catalog['limits']} limits */
 export function tooMuch({ media, history, question, system }, limits) {
   const { turns, shown, question: most } = limits;
-  if (question.length > most) return W.ask.long(question.length, most);
-  if (system.length > most) return W.ask.longSystem(system.length, most);
+  if (question.length > most) return W.ask.long('question', question.length, most);
+  if (system.length > most) return W.ask.long('system prompt', system.length, most);
   if (history.length > turns) return W.chat.tooLong(history.length, turns);
   const n = history.reduce((sum, turn) => sum + turn.media.length, media.length);
   return n > shown ? W.chat.tooMuch(n, shown) : null;
@@ -117,7 +117,7 @@ export function loadingRefusal({ loading, id }, request) {
 
 /** Where the question is empty, to describe what is shown. @param {Catalog} catalog @param {Pick<Request,
  *  'pair' | 'question' | 'media'>} request */
-export function inWords(catalog, { pair, question, media }) {
+export function questionOf(catalog, { pair, question, media }) {
   const { describe } = pairOf(catalog, pair) ?? catalog.pairs[0];
   if (question.trim() || !media.length) return question;
   if (media.some((m) => m.kind === 'video')) return describe.video;

@@ -39,7 +39,7 @@ export class Sharing {
   }
 
   /** If the race has one on this server. */
-  get trace() {
+  get traceAddress() {
     const { catalog, race } = this.parts;
     const { example, from } = race.meta;
     return from ?? catalog.examples.find(({ id }) => id === example)?.trace;
@@ -48,10 +48,10 @@ export class Sharing {
   /** Copy what shows the race within another page: this page, or the file that Save makes. */
   async embed() {
     const { stage } = this.parts;
-    const src = this.trace ? link.toTrace(this.trace, true) : 'race.html';
+    const src = this.traceAddress ? link.toTrace(this.traceAddress, true) : 'race.html';
     const size = 'width="100%" height="900" loading="lazy"';
     const code = `<iframe src="${src}" ${size} title="${W.name}" allow="fullscreen"></iframe>`;
-    if (await copy(code)) stage.tell(this.trace ? W.run.embedded : W.run.embeddedFile);
+    if (await copy(code)) stage.tell(this.traceAddress ? W.run.embedded : W.run.embeddedFile);
     else stage.tell(code);
   }
 

@@ -13,7 +13,9 @@ export class Speeds {
   /** @param {Pick<Race, 'list' | 'meta'>} race */
   learn({ list, meta }) {
     const lanes = list.filter((lane) => lane.tokens.length);
-    const token = middle(lanes.map((lane) => lane.at(Infinity).clock_s / lane.tokens.length));
+    const token = middle(
+      lanes.map((lane) => lane.totalsAfter(Infinity).clock_s / lane.tokens.length),
+    );
     const before = middle(lanes.map((lane) => lane.before));
     this.free = Math.max(0.01, 1 - Math.max(0, ...list.map((lane) => lane.end?.load ?? 0)));
     if (meta.asked) this.raced[meta.asked.pair] = { before, token, free: this.free };

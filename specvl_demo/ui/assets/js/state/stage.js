@@ -33,7 +33,7 @@ export class Stage extends Emitter {
     this.parts = parts;
     const { race, form } = parts;
     race.on('reset', () => {
-      this.await('');
+      this.setWaiting('');
       this.outdated = false;
       this.emit('outdated');
       this.tell('');
@@ -52,7 +52,7 @@ export class Stage extends Emitter {
   }
 
   /** @param {string} text */
-  await(text) {
+  setWaiting(text) {
     this.waiting = text;
     this.emit('waiting');
   }
@@ -175,7 +175,7 @@ export class Stage extends Emitter {
   turn() {
     const { followed, meta } = this.parts.race;
     if (!followed || !meta.asked) throw new Error('only a race that asked something is a turn');
-    const question = this.parts.form.inWords(meta.asked);
+    const question = this.parts.form.questionOf(meta.asked);
     return { question, answer: followed.answer.trim(), media: meta.asked.media, from: this.from };
   }
 }

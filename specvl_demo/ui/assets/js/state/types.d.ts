@@ -89,6 +89,12 @@ export interface Branch {
   after: string;
 }
 
+/** When a race of an example was recorded, and on which processor. */
+export interface Recorded {
+  when: string;
+  processor?: string;
+}
+
 /** What the page knows of the race that it shows, besides its records. */
 export interface Meta {
   /** 'live': a visitor's own; 'ended': one that wrote nothing; 'recorded': from an example or a file. */
@@ -108,7 +114,7 @@ export interface Meta {
   /** Of an example: its id, what its method cost, and when it was recorded. */
   example?: string;
   price?: string;
-  recorded?: string;
+  recorded?: Recorded;
   /** The name of the file that it was read from, and its address on this server. */
   file?: string;
   from?: string;
@@ -165,7 +171,7 @@ export interface Example {
   fails?: string;
   price?: string;
   machine?: string;
-  recorded?: string;
+  recorded?: Recorded;
 }
 
 /** What can be chosen here (ui/page/catalog.py). */
@@ -235,4 +241,11 @@ export interface Parts {
   still: () => boolean;
   /** Offers the visitor a file. */
   download: (name: string, content: BlobPart, type?: string) => void;
+}
+
+declare global {
+  interface Window {
+    /** The drawing library, once it is loaded. */
+    Plotly: any;
+  }
 }

@@ -127,13 +127,13 @@ export class Visit {
     const turn = asked.history.at(-1);
     /** @param {KeptRace} run */
     const answered = ({ meta }) =>
-      !turn || (meta.asked && form.inWords(meta.asked) === turn.question);
+      !turn || (meta.asked && form.questionOf(meta.asked) === turn.question);
     /** None where another tab's race, or none, is the last that was finished. @param {KeptRace} run */
     const same = ({ records }) => first(records).request === raced;
     const run = archive.runs.find(left ? answered : same);
     if (run) await this.bringOut(run, fits && !left, gone, left);
     else if (turn) {
-      race.clear({ source: 'ended', question: form.inWords(), form: form.key() });
+      race.clear({ source: 'ended', question: form.questionOf(), form: form.key() });
       stage.offer('again');
     } else if (shown) {
       await stage.example(shown);

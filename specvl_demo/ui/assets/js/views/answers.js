@@ -35,7 +35,7 @@ export class Answers {
     race.on('head select focus', (_, type) => {
       for (const view of this.lanes.values()) view.update(type !== 'head');
     });
-    race.on('lane focus', () => this.beside());
+    race.on('lane focus', () => this.markBeside());
   }
 
   /** @param {Lane} lane */
@@ -72,7 +72,7 @@ export class Answers {
   }
 
   /** On a phone the plain lane and one other stand side by side: the one in focus, else the last. */
-  beside() {
+  markBeside() {
     const { race } = this;
     const other = race.rivals.find((lane) => lane === race.focused) ?? race.rivals.at(-1);
     for (const [name, { node }] of this.lanes)

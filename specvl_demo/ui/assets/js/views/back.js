@@ -1,5 +1,8 @@
 /* What lies over the page is closed by the browser's Back, as by Escape. */
 
+import { button, h } from './dom.js';
+import { W } from '../words/words.js';
+
 const layers = []; // what closes each layer over the page, the uppermost last
 
 addEventListener('popstate', () => {
@@ -23,8 +26,16 @@ export function backCloses(close) {
   };
 }
 
-/** A dialog over the whole screen, where the browser lets a page fill it. Returns what opens it. */
-export function fillsScreen(dialog) {
+/** What is told over the whole screen, where the browser lets a page fill it: the dialog, and what opens it.
+ *  @param {{ title: string, keys: string }} words @param {(event: KeyboardEvent) => void} key */
+export function overScreen({ title, keys }, key, stage, tools) {
+  const close = tool(W.close, () => dialog.close());
+  const dialog = h(
+    'dialog.vl-story',
+    { 'aria-label': title, on: { keydown: key } },
+    stage,
+    h('div.vl-story-tools', tools, h('span.vl-help.vl-keys', keys), close),
+  );
   const { opened, closed } = backCloses(() => dialog.close());
   dialog.addEventListener('close', () => {
     closed();
@@ -34,9 +45,12 @@ export function fillsScreen(dialog) {
   document.addEventListener('fullscreenchange', () => {
     if (!document.fullscreenElement) dialog.close();
   });
-  return async () => {
+  const fill = async () => {
     await document.documentElement.requestFullscreen?.().catch(() => null);
     dialog.showModal();
     opened();
   };
+  return { dialog, fill };
 }
+
+export const tool = (text, does) => button(text, does, 'vl-secondary');

@@ -27,7 +27,7 @@ function palette(node) {
   return { ...Object.fromEntries(named), lanes: some('lane', 7), series: some('series', 6) };
 }
 
-const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false, scrollZoom: false };
+const CONFIG = { displayModeBar: false, doubleClick: false };
 
 export class Chart {
   /** spec: {id, title, help, told: whether it is explained elsewhere, x, y, right: names of the axes, build(race,
@@ -101,9 +101,6 @@ export class Chart {
       gridcolor: c.line,
       zeroline: false,
       fixedrange: true,
-      tickfont: { size: 12 },
-      ticklen: 0,
-      automargin: false,
     };
     const name = (text) => ({ text: plain(text), standoff: 8, font: { size: 12 } });
     return {

@@ -20,7 +20,7 @@ export const flat = (x, y, more) => ({
 
 /** Thinned if there are more than a chart can show. */
 export function shownRounds(race, lane) {
-  const n = race.shown(lane);
+  const n = race.roundsShown(lane);
   const every = Math.max(1, Math.ceil(n / MOST_POINTS));
   return lane.rounds.slice(0, n).filter((_, i) => i % every === 0);
 }
@@ -29,7 +29,7 @@ export function shownRounds(race, lane) {
 function running(race, lane, c) {
   const rough = hedged(doubt(race, lane));
   const points = shownRounds(race, lane)
-    .map(({ index }) => [lane.at(index + 1), pace(lane, race.baseline, index + 1)])
+    .map(({ index }) => [lane.totalsAfter(index + 1), pace(lane, race.baseline, index + 1)])
     .filter(([at, so], i, all) => so && (at.n_tokens >= SETTLED || i === all.length - 1));
   if (!points.length) return null;
   return {
@@ -81,7 +81,7 @@ export const speedup = {
       ],
       note: reasons.map(([why]) => noSpeedup(why)).join(' '),
       xmax: Math.max(0.2, ...lines.map(({ x }) => x.at(-1))),
-      xend: ended ? Math.max(...timed.map((lane) => lane.at(Infinity).clock_s)) : null,
+      xend: ended ? Math.max(...timed.map((lane) => lane.totalsAfter(Infinity).clock_s)) : null,
       ymax: step(1.1 * Math.max(1.8, ...lines.flatMap(({ y }) => y)), 1),
       shapes: [even(c)],
       say: W.charts.speedupSay(rivals.map(say)),

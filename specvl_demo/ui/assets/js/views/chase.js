@@ -1,8 +1,8 @@
 /* The race over the whole screen, for a room: all lanes on one clock, in the leader's text the place of the plain
    lane. */
 
-import { fillsScreen } from './back.js';
-import { button, h, iconButton, put } from './dom.js';
+import { overScreen, tool } from './back.js';
+import { h, iconButton, put } from './dom.js';
 import { Strip } from './strip.js';
 import { laid } from '../records/text.js';
 import { W, fmt } from '../words/words.js';
@@ -24,24 +24,20 @@ export class Chase {
     this.question = h('p');
     this.clock = h('output.vl-time');
     this.strip = new Strip(race, painter);
-    const tool = (text, does) => button(text, does, 'vl-secondary');
     const tools = [
       tool(W.chase.start, () => replay.scrub(0)),
       tool(W.story.back, () => replay.turn(-1)),
       (this.toggle = tool(W.story.play, () => replay.toggle())),
       tool(W.story.next, () => replay.turn(1)),
       this.clock,
-      h('span.vl-help.vl-keys', W.chase.keys),
-      tool(W.close, () => this.node.close()),
     ];
-    const more = { 'aria-label': W.chase.title, on: { keydown: (e) => this.key(e) } };
     const beneath = h('div', { style: { zoom: 1.6 } }, this.strip.node);
     const head = h('div.vl-story-head', this.question);
     const parts = [h('div.vl-story-stage', head, this.lanes), beneath];
-    this.node = h('dialog.vl-story', more, parts, h('div.vl-story-tools', tools));
-    this.fill = fillsScreen(this.node);
+    const screen = overScreen(W.chase, (e) => this.key(e), parts, tools);
+    this.node = screen.dialog;
+    this.fill = screen.fill;
     this.node.addEventListener('close', () => replay.finish());
-    this.draw = this.draw.bind(this);
     race.on('head', () => this.node.open && painter.soon(this.draw));
     replay.on('change', () => {
       put(this.toggle, replay.playing ? W.story.pause : W.story.play);
@@ -52,7 +48,7 @@ export class Chase {
   button() {
     const node = iconButton('screen', W.chase.open, () => this.open());
     this.race.on('reset lane end', () => {
-      node.hidden = !this.race.list.length || !this.race.ended;
+      node.hidden = !this.race.whole;
     });
     return node;
   }
@@ -81,13 +77,13 @@ export class Chase {
     return { lane, parts, text, head, facts, shown: 0 };
   }
 
-  draw() {
+  draw = () => {
     const { race } = this;
     const { baseline } = race;
     const far = ({ lane }) => race.now(lane).n_tokens;
     for (const row of this.rows) {
       const { lane, parts } = row;
-      const shown = lane.whole[race.shown(lane)];
+      const shown = lane.whole[race.roundsShown(lane)];
       for (let i = Math.min(shown, row.shown); i < Math.max(shown, row.shown); i += 1)
         parts[i].hidden = i >= shown;
       row.shown = shown;
@@ -100,8 +96,8 @@ export class Chase {
     const before = leader.lane !== baseline && leader.parts[leader.lane.tokens[reached]?.piece];
     if (!before || before.hidden) this.ghost.remove();
     else if (before.previousSibling !== this.ghost) before.before(this.ghost);
-    put(this.clock, fmt.seconds(race.head ?? race.length));
-  }
+    put(this.clock, fmt.seconds(race.head ?? race.duration));
+  };
 
   key(event) {
     const { replay } = this;

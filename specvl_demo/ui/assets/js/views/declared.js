@@ -53,7 +53,7 @@ function build(chart, race, c) {
     ymin,
     ymax,
     xmin: 1,
-    xmax: race.shown(lane) + 1,
+    xmax: race.roundsShown(lane) + 1,
     xend: lane.end ? all.length + 1 : null, // known as soon as the lane is over, in a replay from the start
     right: chart.y_right ? on('right') : null,
     legend: [

@@ -47,9 +47,11 @@ export function folded(tag, heading, ...parts) {
 /** @param {string[][]} choices */
 export const options = (choices) => choices.map(([value, text]) => h('option', { value, text }));
 
-/** A button labelled with its action; more: further props. */
-export const button = (text, fn, kind = 'vl-small', more = {}) =>
-  h('button', { class: kind, text, on: { click: fn }, ...more });
+/** A button labelled with its action. sign: a drawing before it; more: further props. */
+export function button(text, fn, kind = 'vl-small', more = /** @type {any} */ ({})) {
+  const { sign, ...props } = more;
+  return h('button', { class: kind, on: { click: fn }, ...props }, sign && icon(sign), text);
+}
 
 /** A button with a drawing, which says what it does where one points at it. */
 export function iconButton(sign, text, fn, kind = 'vl-tool', size = 16) {

@@ -11,9 +11,15 @@ const make = (tag, ...children) => {
 
 const TAGS = { sub: 'msub', sup: 'msup', subsup: 'msubsup', frac: 'mfrac' };
 
+/** The tag of a number, an identifier or an operator. */
+function tagOf(text) {
+  if (/^[\d.]+$/.test(text)) return 'mn';
+  return /^[\p{L}̃̂]+$/u.test(text) ? 'mi' : 'mo';
+}
+
 function build(x) {
   if (typeof x === 'string') {
-    const node = make(/^[\d.]+$/.test(x) ? 'mn' : /^[\p{L}̃̂]+$/u.test(x) ? 'mi' : 'mo', x);
+    const node = make(tagOf(x), x);
     node.setAttribute('stretchy', 'false');
     return node;
   }

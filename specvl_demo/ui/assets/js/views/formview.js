@@ -141,9 +141,8 @@ export class FormView {
   buildFoot() {
     const go = { type: 'submit', class: 'vl-primary', id: 'vl-run' };
     this.go = h('button', go, icon('play'), h('span', W.ask.run));
-    const stop = () => this.form.emit('stop');
-    const halt = { id: 'vl-stop', disabled: true, on: { click: stop } };
-    this.halt = h('button.vl-secondary', halt, icon('stop'), W.ask.stop);
+    const halt = { id: 'vl-stop', disabled: true, sign: 'stop' };
+    this.halt = button(W.ask.stop, () => this.form.emit('stop'), 'vl-secondary', halt);
     const unfold = () => this.unfold();
     const more = { 'aria-expanded': 'false', 'aria-label': W.ask.more, on: { click: unfold } };
     const short = h('span', W.ask.moreShort);
@@ -252,7 +251,7 @@ export class FormView {
     const { last, earlier, next, request } = this.form;
     const { history, media, question } = request;
     const empty = !question.trim() && media.length > 0;
-    const words = this.form.inWords();
+    const words = this.form.questionOf();
     put(this.untyped, empty ? W.ask.untyped(words) : '');
     const pictures = (turns) => turns.reduce((sum, turn) => sum + turn.media.length, 0);
     const followed = pictures(history) ? W.chat.questionHint : W.chat.textHint;

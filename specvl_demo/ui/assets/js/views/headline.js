@@ -2,7 +2,7 @@
    in a token's colour are marked like tokens. */
 
 import { h } from './dom.js';
-import { ENDS, marked } from '../records/text.js';
+import { ENDS, withEndMark } from '../records/text.js';
 import { best, drafterInWords } from '../records/highlights.js';
 import { differences, doubt, doubts, hedged } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
@@ -16,7 +16,7 @@ export function headline(race) {
   const lane = winner ?? all.find((one) => one === race.focused) ?? all[0];
   if (!lane || !base)
     return race.list.length ? [W.headline.alone(race.list.map((one) => one.title))] : [];
-  if (!race.finished) return going(race);
+  if (!race.finished) return whileRunning(race);
   const t = race.now(lane);
   const doubted = doubt(race, lane);
   if (doubted?.kind === 'cut') return [W.headline.cut];
@@ -30,7 +30,7 @@ export function headline(race) {
   const total = race.meta.compared.lanes[lane.name].speedup_total;
   const kept = lane.tokens.flatMap(({ origin }, i) => (origin === 'draft' ? [lane.said(i)] : []));
   const by = drafterInWords(lane);
-  const green = kept.some((text) => marked(text) !== ENDS);
+  const green = kept.some((text) => withEndMark(text) !== ENDS);
   const guessed = green
     ? [h('span.tk.draft', W.headline.green), of, W.headline.guessed(by)]
     : [W.headline[kept.length ? 'ended' : 'none'](by, of)];
@@ -60,14 +60,14 @@ function price(race, who, differs, quoted) {
 }
 
 /** The sentence while lanes run, or are played back. */
-function going(race) {
+function whileRunning(race) {
   const { baseline: base, head, list, rivals, slower } = race;
   const speed = (lane) => race.now(lane).tokens_per_s || 0;
   const leader = rivals.reduce((a, b) => (speed(b) > speed(a) ? b : a));
   const far = (lane) => [race.now(lane).n_tokens, race.over(lane), lane.tokens.length];
   const told = [leader.title, far(leader), far(base), rivals.length];
   if (race.back) return [W.player.back(slower), W.headline.back(...told)];
-  const took = Math.max(...list.map((lane) => lane.at(Infinity).decode_s));
+  const took = Math.max(...list.map((lane) => lane.totalsAfter(Infinity).decode_s));
   const stretched = slower > 1 && W.player.slower(slower);
   const played = head !== null && W.player.took(fmt.seconds(took), stretched);
   return [played, W.headline.going(...told)].filter(Boolean);

@@ -16,7 +16,7 @@ import {
 } from '../records/inspected.js';
 import { tokenChip } from './lane.js';
 import { sight } from './patches.js';
-import { ENDS, marked, shown, wordOf } from '../records/text.js';
+import { ENDS, withEndMark, shown, wordOf } from '../records/text.js';
 import { W, fmt } from '../words/words.js';
 
 const hint = () => h('p.vl-hint', W.inspect.hint);
@@ -42,7 +42,6 @@ export class Inspector {
     );
     document.addEventListener('keydown', (e) => this.key(e));
     this.back = backCloses(leave);
-    this.draw = this.draw.bind(this);
     race.on('reset select focus', () => painter.now(this.draw));
     race.on('head round', () => painter.affordably(this.draw));
     this.draw();
@@ -75,7 +74,7 @@ export class Inspector {
     (event.shiftKey ? text : first)?.focus();
   }
 
-  draw() {
+  draw = () => {
     const { race } = this;
     const { focused: lane, selected } = race;
     this.node.classList.toggle('picked', Boolean(selected?.picked));
@@ -91,7 +90,7 @@ export class Inspector {
     const round = going && (open ? this.opening(going) : this.round(lane, going));
     const parts = round ? [...round, hint()] : this.selection(lane, selected);
     if (parts) this.body.replaceChildren(...parts.filter(Boolean));
-  }
+  };
 
   /** What is selected; null leaves what is there. */
   selection(lane, selected) {
@@ -215,7 +214,7 @@ export class Inspector {
     const code = h('code', { title: shown(text) }, shown(text));
     const { ended, selected, meta } = this.race;
     const open = selected?.picked && meta.asked && !meta.gone && ended;
-    if (!open || index === null || id === lane.tokens[index].id || marked(text) !== text)
+    if (!open || index === null || id === lane.tokens[index].id || withEndMark(text) !== text)
       return code;
     const title = W.branch.take(shown(text));
     const click = () => this.race.emit('branch', { lane, index, id, text });

@@ -4,7 +4,7 @@
 import { h, put } from './dom.js';
 import { term } from './explain.js';
 import { rejected, wordsOf } from '../records/fold.js';
-import { MOST_TEXT, laid, marked, shown } from '../records/text.js';
+import { MOST_TEXT, laid, withEndMark, shown } from '../records/text.js';
 import { instead, winner } from '../records/looks.js';
 import { differences } from '../records/verdict.js';
 import { W } from '../words/words.js';
@@ -29,7 +29,7 @@ export function judged(round) {
   const { path, tokens, tree } = round;
   const kept = path.slice(1).map((node, i) => [node, tokens[i].origin]);
   return [...kept, ...rejected(round).map((node) => [node, 'rejected'])].map(([node, kind]) => ({
-    text: laid(marked(tree.texts?.[node] ?? '·')),
+    text: laid(withEndMark(tree.texts?.[node] ?? '·')),
     kind,
   }));
 }
@@ -42,7 +42,6 @@ export class LaneView {
     this.nodes = []; // one element a piece that is on the page
     this.ends = []; // ends[p]: child nodes of the text after p + 1 pieces
     this.plain = lane.plain;
-    this.draw = this.draw.bind(this);
     this.build();
   }
 
@@ -89,14 +88,14 @@ export class LaneView {
     this.painter[asked ? 'now' : 'soon'](this.draw);
   }
 
-  draw() {
-    const want = this.lane.whole[this.race.shown(this.lane)];
+  draw = () => {
+    const want = this.lane.whole[this.race.roundsShown(this.lane)];
     if (want < this.nodes.length) this.cut(want);
     if (want > this.nodes.length) this.append(want);
     this.guesses();
     this.remaining();
     this.mark();
-  }
+  };
 
   /** While a visitor's own race is played back, what is not written yet stays readable behind what is. */
   remaining() {
@@ -172,7 +171,7 @@ export class LaneView {
     const struck = ({ origin, round }) => {
       const { texts } = this.lane.rounds[round].tree;
       const nodes = origin === 'target' && texts ? rejected(this.lane.rounds[round]) : [];
-      const text = nodes.map((node) => laid(marked(texts[node]))).join('');
+      const text = nodes.map((node) => laid(withEndMark(texts[node]))).join('');
       return nodes.length ? h('del.tk.rejected', { title: W.lane.rejectedHelp, text }) : [];
     };
     return this.plain ? [] : this.lane.tokens.slice(start, stop).flatMap(struck);

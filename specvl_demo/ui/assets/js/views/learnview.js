@@ -117,7 +117,7 @@ function list(methods) {
 }
 
 function heading({ title, lossless }) {
-  const text = lossless ? W.learn.lossless : W.lane.lossy;
+  const text = lossless ? W.lane.exact : W.lane.lossy;
   return h('h2', title, ' ', h('span', { class: `vl-badge ${lossless ? '' : 'lossy'}`, text }));
 }
 

@@ -46,6 +46,7 @@ export class LoadingPanel {
 /** Declared like a method's parameters. */
 function declared(pair, limits) {
   const [min, max, standard] = limits.picture_detail;
+  const named = (way) => W.loading.ways[way] ?? way;
   const way = (key) => ({
     key,
     kind: 'choice',
@@ -53,10 +54,10 @@ function declared(pair, limits) {
     title: W.loading[key],
     help: W.loading[`${key}Help`],
     choices: [
-      ['', W.loading.fits(W.loading.ways[pair.loading.fits[key]])],
+      ['', W.loading.fits(named(pair.loading.fits[key]))],
       ...Object.entries(pair.loading[key]).map(([value, runs]) => [
         value,
-        runs === true ? W.loading.ways[value] : W.ask.unavailable(W.loading.ways[value]),
+        runs === true ? named(value) : W.ask.unavailable(named(value)),
       ]),
     ],
   });

@@ -1,6 +1,6 @@
 /* Draws the pictures and clips of a question (state/files.js), which come in by upload, drop, paste and camera. */
 
-import { button, filePicker, h, icon, iconButton, tell } from './dom.js';
+import { button, filePicker, h, iconButton, tell } from './dom.js';
 import { W } from '../words/words.js';
 
 /** @import { Files } from '../state/files.js' */
@@ -13,10 +13,9 @@ function clip({ name, url: src }) {
   return h('video', { ...still, 'aria-label': name, on: { pointerenter, pointerleave } });
 }
 
-const tool = (sign, text, click) => h('button.vl-tool', { on: { click } }, icon(sign), text);
-
 /** What takes a file away. */
-const cross = (kind, { name }, fn) => iconButton('close', W.media.remove(name), fn, kind, 12);
+const removeButton = (kind, { name }, fn) =>
+  iconButton('close', W.media.remove(name), fn, kind, 12);
 
 export class MediaWell {
   /** @param {Files} files */
@@ -31,8 +30,8 @@ export class MediaWell {
     this.note = h('p.vl-help.vl-media-note', { role: 'status' });
     this.hint = h('p.vl-drop-hint', W.media.hint);
     const tools = [
-      tool('image', W.media.upload, () => this.input.click()),
-      tool('camera', W.media.camera, () => this.shoot()),
+      button(W.media.upload, () => this.input.click(), 'vl-tool', { sign: 'image' }),
+      button(W.media.camera, () => this.shoot(), 'vl-tool', { sign: 'camera' }),
     ];
     this.node = h(
       'div.vl-well',
@@ -77,7 +76,7 @@ export class MediaWell {
       h(
         'li.wrong',
         h('span', file.why),
-        cross('vl-reset', file, () => this.files.forgive(file)),
+        removeButton('vl-reset', file, () => this.files.forgive(file)),
       );
     this.outside.replaceChildren(...this.files.refused.map(line));
   }
@@ -87,7 +86,7 @@ export class MediaWell {
     const picture = (item) =>
       h('img', { src: item.url, alt: item.name, on: { error: () => files.dropBroken(item) } });
     const { pending } = files;
-    const media = files.busy ? files.own : files.media; // an example's make way
+    const media = files.pending.length ? files.own : files.media; // an example's make way
     this.node.classList.toggle('full', media.length + pending.length > 0);
     this.bars = pending.map(({ file: { name } }) =>
       h('progress', { 'aria-label': W.media.sending(name) }),
@@ -106,7 +105,7 @@ export class MediaWell {
         h(
           'li',
           shown(item),
-          cross('vl-remove', item, () => files.remove(item)),
+          removeButton('vl-remove', item, () => files.remove(item)),
         ),
       ),
       ...pending.map((one, i) => h('li', still(one), this.bars[i])),

@@ -17,10 +17,9 @@ export class Painter {
     this.scheduled = false;
     this.later = null;
     this.pace = FREE;
-    this.frame = this.frame.bind(this);
     this.seen = new IntersectionObserver(
       (entries) => {
-        for (const entry of entries) this.entry(entry.target).visible = entry.isIntersecting;
+        for (const entry of entries) this.chartOf(entry.target).visible = entry.isIntersecting;
         this.wake();
       },
       { rootMargin: '120px' },
@@ -28,7 +27,7 @@ export class Painter {
     document.addEventListener('visibilitychange', () => this.wake());
   }
 
-  entry(node) {
+  chartOf(node) {
     return this.charts.get(node) ?? {};
   }
 
@@ -93,7 +92,7 @@ export class Painter {
     requestAnimationFrame(this.frame);
   }
 
-  frame(now) {
+  frame = (now) => {
     this.scheduled = false;
     const written = [
       run(this.asked),
@@ -102,7 +101,7 @@ export class Painter {
     ].some(Boolean);
     this.drawChart(now, written);
     this.sleep(now);
-  }
+  };
 
   /** Run what waits, if it is due. */
   runDue(kind, now, wait) {

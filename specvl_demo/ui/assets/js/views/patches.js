@@ -35,7 +35,8 @@ function heatmap(lane, list, looks) {
     const drawn = list.map((one) => picture(one, paint(lane, one.span, mode, looks)));
     strip.replaceChildren(...drawn);
     const view = views.find((v) => v.view === mode);
-    put(note, view ? share(view, list) : mode === 'looks' ? W.patches.looksNote : '');
+    const looked = mode === 'looks' ? W.patches.looksNote : '';
+    put(note, view ? share(view, list) : looked);
   };
   const first = modes[0]?.[0];
   show(first);

@@ -28,13 +28,13 @@ export class Player {
 
   show() {
     const { playing, race, stretch, stretched } = this.replay;
-    const ready = race.length > 0 && race.ended;
+    const ready = race.duration > 0 && race.ended;
     this.node.hidden = !ready;
     if (!ready) return;
-    const head = race.head ?? race.length;
-    this.slider.value = Math.round((STEPS * head) / race.length);
+    const head = race.head ?? race.duration;
+    this.slider.value = Math.round((STEPS * head) / race.duration);
     this.slider.setAttribute('aria-valuetext', fmt.seconds(head));
-    put(this.time, `${head.toFixed(2)} / ${race.length.toFixed(2)} s`);
+    put(this.time, `${head.toFixed(2)} / ${race.duration.toFixed(2)} s`);
     put(this.speed, stretched ? W.player.shown(stretch) : W.player.trueSpeed);
     this.speed.hidden = stretch === 1;
     if (this.drawn === playing) return;

@@ -22,7 +22,7 @@ export class RaceHead {
     race.on('lane begin', () => this.pictures());
     race.on('end', () => this.origin());
     race.on('load lane end reset', () => {
-      this.saving.hidden = !race.ended || !race.list.length; // what is still written cannot be kept
+      this.saving.hidden = !race.whole; // what is still written cannot be kept
     });
   }
 
@@ -37,7 +37,7 @@ export class RaceHead {
   /** Where the race comes from: recorded, a file, live, or live a moment ago. */
   origin() {
     const { source, file } = this.race.meta;
-    const over = this.race.list.length > 0 && this.race.ended;
+    const over = this.race.whole;
     const names = {
       recorded: file ? W.run.opened : W.run.recorded,
       live: over ? W.run.yours : W.run.live,

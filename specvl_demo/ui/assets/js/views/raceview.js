@@ -3,7 +3,7 @@
 import { Answers } from './answers.js';
 import { Chase } from './chase.js';
 import { Comparison } from './comparison.js';
-import { button, h, icon, put, tell } from './dom.js';
+import { button, h, put, tell } from './dom.js';
 import { headline } from './headline.js';
 import { Inspector } from './inspector.js';
 import { RaceCharts } from './racecharts.js';
@@ -31,7 +31,6 @@ export class RaceView {
     this.race = race;
     this.stage = stage;
     this.painter = painter;
-    this.say = this.say.bind(this);
     this.head = new RaceHead(race, replay, on);
     this.answers = new Answers(race, painter, on.back);
     this.comparison = new Comparison(race, catalog.sure);
@@ -49,11 +48,10 @@ export class RaceView {
   build(on, explain, numbers, below) {
     this.offers = {
       follow: button(W.chat.follow, on.follow, 'vl-small', { title: W.chat.followHint }),
-      again: button(W.run.rerun, on.again, 'vl-secondary'),
+      again: button(W.run.rerun, on.again, 'vl-secondary', { sign: 'play' }),
       undrawn: button(W.run.measure, on.undrawn),
     };
     const { follow, again, undrawn } = this.offers;
-    again.prepend(icon('play'));
     this.showOffers();
     this.sentence = h('p.vl-headline');
     this.notice = h('p.vl-notice', { role: 'status' });
@@ -108,7 +106,7 @@ export class RaceView {
     });
   }
 
-  say() {
+  say = () => {
     const { race, stage } = this;
     const unseen = stage.undrawn || !race.list.some((lane) => lane.rounds.length);
     const waits = stage.waiting !== '' && unseen;
@@ -117,7 +115,7 @@ export class RaceView {
     if (this.spoken !== words) this.sentence.replaceChildren(...nodes);
     this.spoken = words;
     this.sentence.classList.toggle('waiting', waits);
-  }
+  };
 
   showOffers() {
     for (const [name, node] of Object.entries(this.offers))

@@ -26,7 +26,7 @@ export class Rounds {
   draw() {
     if (!this.node.open) return;
     const lane = this.race.focused;
-    const shown = lane ? this.race.shown(lane) : 0;
+    const shown = lane ? this.race.roundsShown(lane) : 0;
     if (lane !== this.lane || shown < this.body.children.length) this.body.replaceChildren();
     this.lane = lane;
     for (let i = this.body.children.length; i < shown; i += 1)

@@ -1,6 +1,6 @@
 /* Everything a race can be kept as, in one menu. */
 
-import { button, h, icon } from './dom.js';
+import { button, h } from './dom.js';
 import { W } from '../words/words.js';
 
 /** onsave(as): one was chosen. @param {(as: string) => void} onsave @param {string[]} kinds */
@@ -10,8 +10,7 @@ export function saveMenu(onsave, kinds) {
     opener.setAttribute('aria-expanded', String(on));
   };
   const turn = () => open(list.hidden);
-  const opener = button(W.run.save, turn, 'vl-small', { 'aria-expanded': 'false' });
-  opener.prepend(icon('save'));
+  const opener = button(W.run.save, turn, 'vl-small', { sign: 'save', 'aria-expanded': 'false' });
   const choose = (as) => {
     open(false);
     opener.focus();

@@ -1,8 +1,8 @@
 /* A finished race told over the whole screen, one sentence a press, from the records of one lane. */
 
-import { fillsScreen } from './back.js';
+import { overScreen, tool } from './back.js';
 import { button, h, put } from './dom.js';
-import { countDrafted, countKept } from '../records/fold.js';
+import { countDrafted, countKept, leaves } from '../records/fold.js';
 import { headline } from './headline.js';
 import { drafterInWords } from '../records/highlights.js';
 import { judged } from './lane.js';
@@ -22,7 +22,7 @@ function told(round) {
   return {
     drafted: countDrafted(round),
     shown: judged(round).length,
-    branches: tree.parent.filter((_, node) => !tree.parent.includes(node)).length,
+    branches: leaves(tree).length,
     kept: countKept(round),
     struck: tree.parent.includes(path.at(-1)),
     relaxed: tokens.filter(({ origin }) => origin === 'relaxed').length,
@@ -43,22 +43,16 @@ export class Story {
     this.text = h('p.vl-story-text', { tabindex: '0', 'aria-label': W.story.text });
     this.caption = h('p.vl-story-caption', { 'aria-live': 'polite' });
     this.count = h('span.vl-help');
-    const tool = (text, does) => button(text, does, 'vl-secondary');
     const on = () => this.turn(this.at + 1);
     this.back = tool(W.story.back, () => this.turn(this.at - 1));
     this.next = tool(W.story.next, on);
     this.auto = tool(W.story.play, () => this.play(!this.playing));
-    const close = tool(W.close, () => this.node.close());
-    const keys = h('span.vl-help.vl-keys', W.story.keys);
     const head = h('div.vl-story-head', this.pictures, this.question);
-    this.node = h(
-      'dialog.vl-story',
-      { 'aria-label': W.story.title, on: { keydown: (e) => this.key(e) } },
-      h('div.vl-story-stage', { on: { click: on } }, head, this.text),
-      this.caption,
-      h('div.vl-story-tools', this.back, this.count, this.next, this.auto, keys, close),
-    );
-    this.fill = fillsScreen(this.node);
+    const stage = h('div.vl-story-stage', { on: { click: on } }, head, this.text);
+    const tools = [this.back, this.count, this.next, this.auto];
+    const screen = overScreen(W.story, (e) => this.key(e), [stage, this.caption], tools);
+    this.node = screen.dialog;
+    this.fill = screen.fill;
     this.node.addEventListener('close', () => this.play(false));
   }
 
@@ -102,7 +96,7 @@ export class Story {
   }
 
   key(event) {
-    const step = NEXT.includes(event.key) - PREVIOUS.includes(event.key);
+    const step = Number(NEXT.includes(event.key)) - Number(PREVIOUS.includes(event.key));
     const to = { Home: 0, End: this.steps.length }[event.key] ?? (step ? this.at + step : null);
     const pressed = event.target.closest('button') && [' ', 'Enter'].includes(event.key);
     if (to === null || pressed) return;

@@ -35,7 +35,6 @@ export class Strip {
     const title = h('h3', term(W.strip.title, W.strip.help));
     this.box = h('div.vl-tree-box', { on: { click: (e) => this.click(e) } }, this.svg);
     this.node = h('div.vl-strip', h('header', title, this.told), this.box);
-    this.draw = this.draw.bind(this);
     race.on('reset round head end begin', () => painter.affordably(this.draw));
     race.on('select focus', () => painter.now(this.draw));
     new ResizeObserver(() => painter.now(this.draw)).observe(this.box);
@@ -48,14 +47,14 @@ export class Strip {
     if (round >= 0) this.race.pick(this.lane, { round });
   }
 
-  draw() {
+  draw = () => {
     const { race } = this;
     const lane = race.focused;
-    const shown = lane ? race.shown(lane) : 0;
+    const shown = lane ? race.roundsShown(lane) : 0;
     this.node.hidden = !lane?.rounds.some(countDrafted);
     if (this.node.hidden || !this.box.clientWidth) return;
     const key = [lane.name, lane.rounds.length, this.box.clientWidth, lane.begin.request].join();
-    if (key !== this.key) this.lay(lane);
+    if (key !== this.key) this.layOut(lane);
     this.key = key;
     this.cells.forEach((cell, i) => {
       cell.style.display = i < shown ? '' : 'none';
@@ -72,10 +71,10 @@ export class Strip {
     this.now.setAttribute('width', Math.max(0, (this.ends[current] ?? left) - left));
     if (this.box.scrollWidth > this.box.clientWidth)
       this.box.scrollLeft = left - this.box.clientWidth / 2;
-  }
+  };
 
   /** Place all rounds that are known: as wide as there is room. */
-  lay(lane) {
+  layOut(lane) {
     this.lane = lane;
     this.chart = lane.begin.charts.find(({ kind }) => kind === 'trees');
     const shapes = lane.rounds.map(shapeOf);

@@ -14,7 +14,6 @@ export class Track {
     this.race = race;
     this.painter = painter;
     this.rows = new Map();
-    this.draw = this.draw.bind(this);
     this.body = h('tbody');
     const column = (c) => {
       const [text, help] = [W.track[c], W.track[`${c}Help`]];
@@ -56,7 +55,7 @@ export class Track {
     this.rows.set(lane.name, { row, name, switches, fill, bar, count, shares, cells });
   }
 
-  draw() {
+  draw = () => {
     const { race } = this;
     const { compared } = race.meta;
     const doubts = race.list.map((lane) => doubt(race, lane));
@@ -102,5 +101,5 @@ export class Track {
       row.classList.toggle('unsound', why !== null);
     }
     this.node.classList.toggle('over', race.finished);
-  }
+  };
 }

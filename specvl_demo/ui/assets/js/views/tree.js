@@ -4,7 +4,15 @@
 
 import { term } from './explain.js';
 import { h, svg, put } from './dom.js';
-import { children, countDrafted, countKept, depths, reason, rejected } from '../records/fold.js';
+import {
+  children,
+  countDrafted,
+  countKept,
+  depths,
+  leaves,
+  reason,
+  rejected,
+} from '../records/fold.js';
 import { rowsOf } from '../records/shapes.js';
 import { probability, shown, wordOf } from '../records/text.js';
 import { W, fmt } from '../words/words.js';
@@ -38,7 +46,6 @@ export class TreeView {
     this.box = h('div.vl-tree-box', props, this.svg);
     const head = h('header', h('h2', term(title, help)), this.facts, this.slider);
     this.node = h('section.vl-card.vl-tree-card', head, this.box);
-    this.draw = this.draw.bind(this);
     race.on('reset round head select focus end begin', (_, type) => {
       if (type === 'end') this.drawn = null; // only now is the last token known to end the answer
       const asked = type === 'select' || type === 'focus';
@@ -101,7 +108,7 @@ export class TreeView {
     return token ? (round.path[token.at + 1] ?? round.tree.tokens.length) : selected?.node;
   }
 
-  draw() {
+  draw = () => {
     const { race } = this;
     const lane = race.focused;
     const round = race.currentRound;
@@ -114,7 +121,7 @@ export class TreeView {
       return;
     }
     const making = race.selected ? null : race.making(lane);
-    this.slider.max = Math.max(0, race.shown(lane) - 1, round.index);
+    this.slider.max = Math.max(0, race.roundsShown(lane) - 1, round.index);
     this.slider.value = round.index;
     const told = [lane.title, round.index, countDrafted(round)];
     const facts =
@@ -130,11 +137,11 @@ export class TreeView {
     this.tall = height;
     this.drawn = round;
     this.grow(making);
-    this.mark();
-  }
+    this.markPicked();
+  };
 
   /** The picked node stands out; it, or else the end of the round, is in sight where the tree is wider than its box. */
-  mark() {
+  markPicked() {
     const { box, parts, picked, spots } = this;
     parts.forEach(({ node }, i) => {
       node.classList.toggle('picked', i === picked);
@@ -170,7 +177,7 @@ export class TreeView {
     const words = (i) => (i < drafted ? (tree.texts?.[i] ?? '') : said(last));
     const prob = (i) => (i && tree.draft_logp?.[i] != null ? Math.exp(tree.draft_logp[i]) : null);
     const { px, ends, wide, most, lines } = columns(plan, words, prob, width);
-    const below = plan.leaves - 1;
+    const below = plan.rows - 1;
     const edge = PAD.top + PAD.bottom;
     const tall = Math.max(height, edge + below * ROW);
     const gap = below ? Math.min(GAP, (tall - edge) / below) : 0;
@@ -262,9 +269,8 @@ export class TreeView {
 
 /** The target's own token included. */
 function leavesOf({ tree, path, tokens }) {
-  const inner = new Set(tree.parent);
-  const leaves = tree.parent.filter((_, i) => !inner.has(i)).length;
-  return leaves + (tokens.at(-1).origin === 'target' && inner.has(path.at(-1)) ? 1 : 0);
+  const ends = leaves(tree);
+  return ends.length + Number(tokens.at(-1).origin === 'target' && !ends.includes(path.at(-1)));
 }
 
 /** Where the columns stand. Where room is short, the words of a chain stand on two lines, then are cut; then the
@@ -282,7 +288,8 @@ function columns(plan, words, prob, width) {
 
 function place(plan, words, prob, width, most, lines) {
   const deepest = Math.max(1, ...plan.depth);
-  const need = Array.from({ length: deepest }, () => (lines > 1 ? TIGHT : LEAST));
+  /** @type {number[]} */
+  const need = Array(deepest).fill(lines > 1 ? TIGHT : LEAST);
   const length = (i) => CHAR * short(words(i), most).length;
   const behind = (i) => length(i) + (prob(i) === null ? 16 : 52); // a leaf
   plan.depth.forEach((d, i) => {
@@ -315,14 +322,15 @@ function lay(tree, path, own) {
     depth.push(depth[last] + 1);
     parent.push(last);
   }
-  const { row, leaves } = rowsOf(kids, own ? [...path, parent.length - 1] : path);
+  const { row, leaves: rows } = rowsOf(kids, own ? [...path, parent.length - 1] : path);
   const inner = kids.map((list) => list.length > 0);
   const levels = depth.filter((_, i) => inner[i]);
   const single = new Set(levels).size === levels.length; // no two words can meet but along the chain
   const long = kids.map((list) => list.length === 1 && inner[list[0]]); // whose word may pass over the next column
-  return { depth, row, parent, leaves, inner, single, long };
+  return { depth, row, rows, parent, inner, single, long };
 }
 
+/** @param {number[]} from @param {number[]} to @param {number} width */
 function curve([x0, y0], [x1, y1], width) {
   const xm = (x0 + x1) / 2;
   const f = (v) => v.toFixed(1);
@@ -335,9 +343,10 @@ const short = (text, most) => shown(text.length > most ? `${text.slice(0, most -
 
 /** Beside a leaf, above a node that has children. */
 function label(x, y, text, inner, high) {
+  const above = high ? -20 : -7;
   return svg('text.word', {
     x: (x + (inner ? 3 : 8)).toFixed(1),
-    y: (y + (inner ? (high ? -20 : -7) : 3.5)).toFixed(1),
+    y: (y + (inner ? above : 3.5)).toFixed(1),
     text,
   });
 }

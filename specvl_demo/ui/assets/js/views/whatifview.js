@@ -22,8 +22,6 @@ export class WhatIf {
   constructor(race, painter) {
     this.race = race;
     this.painter = painter;
-    this.draw = this.draw.bind(this);
-    this.tick = this.tick.bind(this);
     this.sliders = h('div.vl-card.vl-sliders');
     this.bars = ['ar', 'recorded', 'simulated'].map((name) => this.bar(name));
     this.again = button(WHATIF.play, () => this.play(), 'vl-secondary');
@@ -38,7 +36,6 @@ export class WhatIf {
     const bars = [...this.bars.map(({ node }) => node), h('div.vl-buttons', this.again)];
     const raced = card(this.says, bars, this.rounds);
     const cards = h('div.vl-stack', raced, card(this.formula, this.curve, this.why));
-    this.load = this.load.bind(this);
     this.node = folded(
       'details.vl-card.vl-whatif',
       WHATIF.title,
@@ -56,7 +53,7 @@ export class WhatIf {
   }
 
   /** The figures of the focused lane's recorded race, which are the sliders' initial positions. */
-  load() {
+  load = () => {
     const { race } = this;
     const lane = race.focused;
     const over = lane && race.ended;
@@ -65,14 +62,14 @@ export class WhatIf {
     if (!this.known || !this.node.open) return;
     const { quality, gamma, draft, row, requests } = this.known;
     this.values = { quality, gamma, draft, row, requests };
-    const costs = doubt(race, lane) ? null : payOff(lane, race.baseline.at(Infinity));
+    const costs = doubt(race, lane) ? null : payOff(lane, race.baseline.totalsAfter(Infinity));
     const all = costs && { ...costs, gamma, even: breakEven(this.known) };
     const told = all ? WHATIF.costs(all, fmt.percent) : [];
     this.why.replaceChildren(...told.map((text) => h('p', text)));
     this.sliders.replaceChildren(...this.slidersOf(), this.reset);
     this.shown = Infinity;
     this.draw();
-  }
+  };
 
   slidersOf() {
     const { draft, row } = this.known;
@@ -115,15 +112,15 @@ export class WhatIf {
     requestAnimationFrame(this.tick);
   }
 
-  tick(now) {
+  tick = (now) => {
     if (!this.known || !this.node.open || this.shown === Infinity) return;
     this.shown = (now - this.begun) / RATE_MS;
     if (this.shown > this.known.n) this.shown = Infinity;
     this.draw();
     if (this.shown !== Infinity) requestAnimationFrame(this.tick);
-  }
+  };
 
-  draw() {
+  draw = () => {
     const { known, values, bars } = this;
     if (!known || !values || !this.node.open) return; // the box is sized before it is loaded
     const made = simulate(known, values);
@@ -153,12 +150,12 @@ export class WhatIf {
     put(this.says, says ?? WHATIF[as ? 'same' : 'other'](s, r));
     const [v, c] = [made.verify, values.draft].map((x) => x.toFixed(3));
     put(this.formula, WHATIF.formula({ tau: made.tau.toFixed(2), v, gamma: values.gamma, c, s }));
-    this.strip(as ? recorded : made);
+    this.drawRounds(as ? recorded : made);
     this.drawCurve(made);
-  }
+  };
 
   /** Every round as a block, as wide as what it wrote: guessed tokens green, the target's own blue. */
-  strip({ rounds }) {
+  drawRounds({ rounds }) {
     const wide = (n) => ({ style: { 'flex-grow': String(n) } });
     const block = ({ kept }) =>
       h('span', wide(kept + 1), kept > 0 && h('i.draft', wide(kept)), h('i.target', wide(1)));

@@ -54,6 +54,8 @@ const agree = (alike) => (alike === null ? '' : `; ${portion(alike)} of the text
 
 const proposed = (text, p) => `The drafter proposed ${text}${p ? ` with probability ${p}` : ''}`;
 
+const SILENT = 'The server does not answer: it was stopped or cannot be reached.';
+
 export const W = {
   name: 'SpecVL',
   tagline: 'Speculative decoding of vision-language models',
@@ -91,8 +93,7 @@ export const W = {
       'A relaxed method: its answer may differ from the large model’s own. Relaxed tokens are marked.',
     rejectedHelp: 'drafted, but rejected by the target',
     end: 'the end of the answer',
-    parts: (origins) =>
-      `one character from ${count(origins.length, 'token')}: ${origins.join(', ')}`,
+    parts: (kinds) => `one character from ${count(kinds.length, 'token')}: ${kinds.join(', ')}`,
   },
   stop: {
     eos: 'done',
@@ -310,15 +311,22 @@ export const W = {
     answer: (same, begun) =>
       same ? `: same answer${begun ? ' from the given beginning on' : ''}, ` : '; ',
     known: (price) => `, and ${price}.`,
+    other: (base, lane) => {
+      if (!lane) return `leaves out “${base}”`;
+      return base ? `says “${lane}” where the large model alone says “${base}”` : `adds “${lane}”`;
+    },
     price: (who, [[base, lane], ...more]) =>
-      `. But ${who} ${base && lane ? `says “${lane}” where the large model alone says “${base}”` : lane ? `adds “${lane}”` : `leaves out “${base}”`}${more.length ? `, and differs in ${count(more.length, 'more place')}` : ''}.`,
+      `. But ${who} ${W.headline.other(base, lane)}${more.length ? `, and differs in ${count(more.length, 'more place')}` : ''}.`,
     slower: (x) => x !== null && x < 1 - EQUAL,
     took: (x, total) =>
       W.headline.slower(x)
         ? `but decoding took ${(1 / x).toFixed(2)}× as long`
         : `${x > 1 + EQUAL ? `${x.toFixed(2)}× faster to write` : `but no faster to write (${x.toFixed(2)}×)`}${total ? `, ${total.toFixed(2)}× with reading the question` : ''}`,
-    roughly: ({ about, sentence }) =>
-      `about ${W.headline.slower(about) ? `${(1 / about).toFixed(1)}× as long` : about > 1 + EQUAL ? `${about.toFixed(1)}× faster` : 'as fast'}; ${sentence}`,
+    roughly: ({ about, sentence }) => {
+      const faster = about > 1 + EQUAL ? `${about.toFixed(1)}× faster` : 'as fast';
+      const said = W.headline.slower(about) ? `${(1 / about).toFixed(1)}× as long` : faster;
+      return `about ${said}; ${sentence}`;
+    },
     unknown: (tau, { sentence }) =>
       `${tau.toFixed(2)} tokens per check (τ); speedup not measured: ${sentence}`,
     checks: (lanes) =>
@@ -335,7 +343,7 @@ export const W = {
         ? `of the ${spelt(n)} methods that guess ahead, ${title} leads${colon}`
         : `${title}, which guesses ahead${colon || ','}`,
     going: (title, lane, base, n) => {
-      const far = ([n, done]) => `${n} written${done ? ', done' : ' so far'}`;
+      const far = ([tokens, done]) => `${tokens} written${done ? ', done' : ' so far'}`;
       const ahead = W.headline.ahead(title, n, ':');
       return `One token at a time: ${far(base)}. ${ahead[0].toUpperCase()}${ahead.slice(1)} ${far(lane)}.`;
     },
@@ -380,7 +388,7 @@ export const W = {
       const begin = later
         ? `${number[0].toUpperCase()}${number.slice(1)} more guessed: the large model`
         : `The large model checks ${drafted === 1 ? 'it' : 'them all at once'} and`;
-      return `${begin} keeps ${kept ? all : 'none'}${relaxed ? ` (${spelt(relaxed)} of which it would not have written)` : ''}${own === null ? '' : own === '' ? ', and ends the answer' : `, and ${added}`}.`;
+      return `${begin} keeps ${kept ? all : 'none'}${relaxed ? ` (${spelt(relaxed)} of which it would not have written)` : ''}${own === null ? '' : `, and ${own === '' ? 'ends the answer' : added}`}.`;
     },
   },
   ask: {
@@ -419,10 +427,8 @@ export const W = {
     uploading: 'The race begins as soon as the file is there.',
     greedy: (titles) =>
       `${list(titles)} ${titles.length === 1 ? 'is' : 'are'} not defined for sampling, and left out: set the temperature to 0 to include ${titles.length === 1 ? 'it' : 'them'}.`,
-    long: (n, most) =>
-      `The question has ${grouped(n)} characters; ${grouped(most)} are the limit. Shorten it, then run.`,
-    longSystem: (n, most) =>
-      `The system prompt has ${grouped(n)} characters; ${grouped(most)} are the limit. Shorten it, then run.`,
+    long: (what, n, most) =>
+      `The ${what} has ${grouped(n)} characters; ${grouped(most)} are the limit. Shorten it, then run.`,
   },
   loading: {
     title: 'Precision and picture detail',
@@ -433,10 +439,6 @@ export const W = {
       'The target’s weights in fewer bits: less memory, but slower verification of many tokens.',
     fits: (way) => (way ? `what fits (${way})` : 'what fits'),
     ways: {
-      float32: 'float32',
-      bfloat16: 'bfloat16',
-      float16: 'float16',
-      none: 'none',
       '8bit': '8 bits',
       '4bit': '4 bits',
     },
@@ -458,8 +460,8 @@ export const W = {
       photographs: (names) =>
         `This model was trained on photographs; ${list(names)} ${names.length === 1 ? 'is a drawing, which it' : 'are drawings, which it'} cannot read.`,
     },
-    words: (list) =>
-      `This model was not trained on the ${list.length > 1 ? 'words' : 'word'} ${list.map((w) => `“${w}”`).join(', ')}.`,
+    words: (unknown) =>
+      `This model was not trained on the ${unknown.length > 1 ? 'words' : 'word'} ${unknown.map((w) => `“${w}”`).join(', ')}.`,
     long: (n) => `This model was trained on short questions; this one has ${n} words.`,
     after: 'The race is real, the answer means nothing.',
     then: 'If so, the race is real, and the answer means nothing.',
@@ -518,7 +520,7 @@ export const W = {
     opened: 'From a file',
     live: 'Live',
     yours: 'Your race',
-    recordedOn: (machine, { when, processor } = {}) =>
+    recordedOn: (machine, { when = '', processor = '' } = {}) =>
       `Recorded${when ? ` on ${when}` : ''} on ${processor ? `${processor}, ` : ''}${machine}. On another processor live numbers may differ in their last digits.`,
     queue: (place) => `Waiting: ${place === 1 ? 'you are next' : `number ${place} in line`}.`,
     loading: (what) => `Loading the models${what ? `: ${what}` : ''}…`,
@@ -548,8 +550,8 @@ export const W = {
     fromLink: 'These settings came with a link. Run the race to see its answers.',
     refused:
       'The server did not accept this question: one of its files was not uploaded, or is no longer there. Remove it and add it again.',
-    lost: 'The server does not answer: it was stopped or cannot be reached. What has arrived is kept; run again when the server is back.',
-    away: 'The server does not answer: it was stopped or cannot be reached. Try again when it is back.',
+    lost: `${SILENT} What has arrived is kept; run again when the server is back.`,
+    away: `${SILENT} Try again when it is back.`,
     measure: 'Measure without drawing',
     undrawn: 'Measuring without drawing; it is played back when it is done.',
     busyNow: (others) =>
@@ -597,7 +599,6 @@ export const W = {
     nav: 'Methods',
     look: 'What to look for.',
     verdict: 'The paper’s claim, tested here.',
-    lossless: 'exact',
     first: 'Reading a race',
     firstText:
       'A small drafter guesses ahead; the large target checks all guesses in one pass and keeps what it agrees with. Every token of an answer is coloured by where it comes from, and underlined in its own way.',
