@@ -17,6 +17,7 @@ path, so that they change no answer by how it was drafted (`core/adjusted.py`).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -96,14 +97,9 @@ class Sampler:
         if sampling.adjusts:
             least = NEW_TOKENS.high if sampling.ignore_eos else sampling.min_new_tokens
             self._first_end = n_prefix + least
-            bias = sampling.logit_bias
-            ends = list(ends)
-            self._width = 1 + max([*prompt, *bias, *ends, 0])
-            tables = torch.zeros(3, self._width)
-            tables[0, list(prompt)] = 1
-            tables[1, list(bias)] = torch.tensor([*bias.values()])
-            tables[2, ends] = 1
-            self._tables = to_device(tables, device)
+            self._prompt, self._ends = {*prompt}, {*ends}
+            self._changed: dict[int, tuple[Tensor, Tensor]] = {}
+            """By the size of a vocabulary, until the answer goes on."""
         self._drafted: list[Tensor] = []
         self._noise = Noise(sampling.seed)
 
@@ -132,22 +128,43 @@ class Sampler:
         """
         sampling = self.sampling
         size = logits.shape[-1]
-        self._width = max(self._width, size)
-        answer = to_device(self._answer, logits.device)
-        written = torch.cat((answer, tokens)).expand(len(logits), -1)
-        times = F.pad(above.float(), (len(answer), 0), value=1.0)
-        counts = times.new_zeros(len(logits), self._width).scatter_add_(1, written, times)
-        tables = self._tables.to(logits.device)
-        wide = F.pad(tables, (0, self._width - tables.shape[-1]))
-        counts, (prompt, bias, ends) = counts[:, :size], wide[:, :size]
-        logits = logits.float() + bias
-        penalty = sampling.repetition_penalty or 1.0
-        repeated = torch.where(logits < 0, logits * penalty, logits / penalty)
-        logits = torch.where(counts + prompt > 0, repeated, logits)
-        logits = logits - sampling.frequency_penalty * counts
-        logits = logits - sampling.presence_penalty * (counts > 0)
+        logits = logits.float()
         early = above.sum(-1, keepdim=True) + self._emitted < self._first_end
-        return logits.masked_fill(early & (ends > 0), -torch.inf)
+        # 1. The ids that anything is done to: known ones, then drafted ones, of which a smaller
+        # vocabulary lacks some. What is done to an id depends on it alone, wherever it stands.
+        known, facts = self._changed_ids(size, logits.device)
+        above = above.float() * (tokens < size)
+        tokens = tokens.where(tokens < size, 0)
+        ids = torch.cat((known, tokens))
+        facts = torch.cat((facts, facts @ (known[:, None] == tokens).float()), 1)
+        prompt, bias, ends, times = facts
+        counts = times + above @ (tokens[:, None] == ids).float()
+        # 2. Their logits, and no others: a vocabulary has a hundred times as many.
+        places = ids.expand(len(logits), -1)
+        changed = logits.gather(1, places) + bias
+        penalty = sampling.repetition_penalty or 1.0
+        repeated = torch.where(changed < 0, changed * penalty, changed / penalty)
+        changed = torch.where(counts + prompt > 0, repeated, changed)
+        changed = changed - sampling.frequency_penalty * counts
+        changed = changed - sampling.presence_penalty * (counts > 0)
+        changed = changed.masked_fill(early & (ends > 0), -torch.inf)
+        return logits.scatter(1, places, changed)
+
+    def _changed_ids(self, size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return the ids below `size` that anything is done to [n], and of each [4, n]: whether the
+        prompt has it, its bias, whether it ends answers, how often the answer has it.
+        """
+        if size not in self._changed:
+            times, bias = Counter(self._answer), self.sampling.logit_bias
+            every = {0, *self._prompt, *bias, *self._ends, *times}
+            ids = [each for each in every if each < size]
+            facts = [
+                (each in self._prompt, bias.get(each, 0), each in self._ends, times[each])
+                for each in ids
+            ]
+            table = torch.tensor(facts, dtype=torch.float32).T.contiguous()
+            self._changed[size] = to_device(ids, device), to_device(table, device)
+        return self._changed[size]
 
     def near_ties(self, scores: Tensor) -> list[bool]:
         """Whether rounding may decide between the highest two of `scores` [k, V], for each row."""
@@ -226,6 +243,8 @@ class Sampler:
         """Move on by these tokens of the answer."""
         self._emitted += len(tokens)
         self._answer += tokens
+        if self.sampling.adjusts:
+            self._changed.clear()
         self._drafted.clear()
         self._noise.drop_before(self._emitted)
 
