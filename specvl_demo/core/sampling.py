@@ -132,11 +132,11 @@ class Sampler:
         early = above.sum(-1, keepdim=True) + self._emitted < self._first_end
         # 1. The ids that anything is done to: known ones, then drafted ones, of which a smaller
         # vocabulary lacks some. What is done to an id depends on it alone, wherever it stands.
-        known, facts = self._changed_ids(size, logits.device)
+        listed, facts = self._changed_ids(size, logits.device)
         above = above.float() * (tokens < size)
         tokens = tokens.where(tokens < size, 0)
-        ids = torch.cat((known, tokens))
-        facts = torch.cat((facts, facts @ (known[:, None] == tokens).float()), 1)
+        ids = torch.cat((listed, tokens))
+        facts = torch.cat((facts, facts @ (listed[:, None] == tokens).float()), 1)
         prompt, bias, ends, times = facts
         counts = times + above @ (tokens[:, None] == ids).float()
         # 2. Their logits, and no others: a vocabulary has a hundred times as many.
