@@ -77,13 +77,12 @@ class Detokenizer:
         if places:
             self.stopped = True
             return text[: min(places)]
-        starts = (at for at in range(len(text)) if self._may_stop(text[at:]))
+        starts = (
+            at for at in range(len(text)) if any(stop.startswith(text[at:]) for stop in self._stop)
+        )
         end = len(text) if last else next(starts, len(text))
         self._held = text[end:]
         return text[:end]
-
-    def _may_stop(self, text: str) -> bool:
-        return any(stop.startswith(text) for stop in self._stop)
 
     def _decode(self, token: int, last: bool) -> str:
         piece = self._token_texts.added_text(token)

@@ -81,6 +81,7 @@ class DreamHead(FeatureHead):
     """
 
     n_layers = 3
+    projects = False
     window = POSITIONS
     """Wider than any request: fixed steps get a second mask by it, over queries, with the holes."""
 
@@ -147,10 +148,6 @@ class DreamHead(FeatureHead):
         features = torch.cat((data[1, 0, :, :, 1:start], data[1, 0].index_select(2, path)), -2)
         mask = after.mask(start - 1, torch.float32, self.device)
         return self._cross.attention_weights(x, features, mask)[:, : start - 1]
-
-    def join(self, embeds: Tensor, features: Tensor, step: Tensor | int = 0) -> Tensor:
-        """Concatenate both [k, 2D]."""
-        return torch.cat((embeds, features), -1)
 
     def read_prompt(self, start: LaneStart) -> HeadPrompt:
         """Return a row for every token that is left after compression.

@@ -60,6 +60,8 @@ def default_layers(n_layers: int) -> tuple[int, int, int]:
 class Eagle3Head(FeatureHead):
     """The weights of an EAGLE-3 head. Positions have the target's axes if sections are given."""
 
+    projects = False
+
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         g, t = head.geometry, head.tensors
         super().__init__(head, decoder)
@@ -100,10 +102,6 @@ class Eagle3Head(FeatureHead):
     def features(self, scores: Prefill | Scores) -> Tensor:
         """Return the fused states [r, D] of the layers it reads."""
         return self._fuse(self.layer_states(scores), self._fuse_bias)
-
-    def join(self, embeds: Tensor, features: Tensor, step: Tensor | int = 0) -> Tensor:
-        """Concatenate both [k, 2D]."""
-        return torch.cat((embeds, features), -1)
 
     def split_input(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Norm each half separately; the feature, normed or not, is the residual."""

@@ -226,30 +226,19 @@ def grow_tree(
         rows += len(fed)
         # 3. Add those of the drafted tokens that the plan keeps.
         first = len(nodes)
-        _add_children(nodes, fed, drafted, level, plan)
+        for i, *after in zip(fed, *drafted.read(), strict=True):
+            n = plan.n_children(level, nodes[i].probability)
+            for rank, (token, logp, score) in enumerate(islice(zip(*after, strict=True), n)):
+                probability = math.exp(score)
+                product = nodes[i].score * probability
+                if plan.keeps_node(level, rank, product):
+                    nodes.append(_Node(i, token, logp, product, probability=probability))
         # 4. Go on with the new ones that may be in the final tree: later nodes only displace some.
         fed = [i for i in likeliest(nodes, plan.max_nodes - 1) if i >= first]
         if not fed:
             break
         feed = to_device([nodes[i].token for i in fed], root.device)
     return best_tree(root, nodes, plan.max_nodes)
-
-
-def _add_children(
-    nodes: list[_Node],
-    fed: Sequence[int],
-    drafted: Level,
-    level: int,
-    plan: TreePlan,
-) -> None:
-    """Add the children of the fed nodes, of the tokens that were drafted after each."""
-    for i, *after in zip(fed, *drafted.read(), strict=True):
-        n = plan.n_children(level, nodes[i].probability)
-        for rank, (token, logp, score) in enumerate(islice(zip(*after, strict=True), n)):
-            probability = math.exp(score)
-            product = nodes[i].score * probability
-            if plan.keeps_node(level, rank, product):
-                nodes.append(_Node(i, token, logp, product, probability=probability))
 
 
 def why_other(plan: TreePlan, sizes: Mapping[int, int], room: int) -> dict[str, str]:

@@ -164,8 +164,8 @@ def read_card(source: str, offline: bool = False, text: bool = False) -> ModelCa
     if folder.is_dir():
         files = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
         configs = {name: read_json(folder / name) for name in _READ if name in files}
-        facts: JsonObject = {"params": _count_params(folder), "licence": "see its folder"}
-        facts["folder"] = folder
+        params = _count_params(folder)
+        facts: JsonObject = {"params": params, "licence": "see its folder", "folder": folder}
         if empty := [n for n, size in files.items() if n.endswith(".safetensors") and not size]:
             raise ValueError(f"{empty[0]} of {source} is an empty file: fetch or save it again.")
     else:
@@ -205,12 +205,10 @@ def read_card(source: str, offline: bool = False, text: bool = False) -> ModelCa
     return ModelCard(
         id=source,
         family=family,
-        params=float(facts.get("params") or 0),
         bytes=stored,
-        licence=str(facts.get("licence") or "not stated"),
         tokens=_token_ids(configs["tokenizer.json"]),
-        folder=facts["folder"],
         positions=int(text_part.get("max_position_embeddings") or 0),
+        **facts,
     )
 
 
@@ -231,9 +229,7 @@ def head_card(repo: str, offline: bool = False) -> ModelCard | None:
     if kind not in HEADS:
         return None
     held = sum(size for name, size in files.items() if name.endswith((".safetensors", ".bin")))
-    licence = str(facts.get("licence") or "not stated")
-    params = float(facts.get("params") or 0)
-    return ModelCard(repo, kind, params, held, licence, {}, facts["folder"])
+    return ModelCard(repo, kind, bytes=held, tokens={}, **facts)
 
 
 def unapplied_settings(config: JsonObject) -> list[str]:
@@ -333,16 +329,18 @@ def _count_params(folder: Path) -> int:
 def _hub_files(
     repo: str, offline: bool
 ) -> tuple[dict[str, int], JsonObject, dict[str, JsonObject]]:
-    """Return files with sizes, facts, and the contents of the small files."""
+    """Return files with sizes, facts of the card, and the contents of the small files."""
     files: dict[str, int] = {}
-    facts: JsonObject = {}
+    facts: JsonObject = {"params": 0, "licence": "not stated"}
     configs: dict[str, JsonObject] = {}
     try:
         if not offline:
             info = HfApi().model_info(repo, files_metadata=True)
             files = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or ()}
-            facts["params"] = info.safetensors.total if info.safetensors else 0
-            facts["licence"] = info.card_data.get("license") if info.card_data else None
+            if info.safetensors:
+                facts["params"] = info.safetensors.total
+            if licence := info.card_data and info.card_data.get("license"):
+                facts["licence"] = str(licence)
         for name in _READ:
             try:
                 file = Path(hf_hub_download(repo, name, local_files_only=offline))

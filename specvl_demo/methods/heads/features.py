@@ -172,6 +172,8 @@ class FeatureHead(TrainedHead):
     n_layers = 1
     n_steps = 1
     """Step embeddings; 1 means none."""
+    projects = True
+    """Whether a row's input is one projection of embedding and feature, or both, side by side."""
 
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         super().__init__(head, decoder)
@@ -242,11 +244,12 @@ class FeatureHead(TrainedHead):
         return scores.hidden
 
     def join(self, embeds: Tensor, features: Tensor, step: Tensor | int = 0) -> Tensor:
-        """Return the block's input [k, D] for embeddings [k, D] and features [k, D].
+        """Return the block's input [k, D or 2D] for embeddings [k, D] and features [k, D].
 
         step: Levels below the root, [k] or one for all.
         """
-        return self._project(torch.cat((embeds, features), -1), self._bias[step])
+        both = torch.cat((embeds, features), -1)
+        return self._project(both, self._bias[step]) if self.projects else both
 
     def decode(self, call: ForwardInput) -> Tensor:
         """Return predicted features [1, T, D]; the cache is written but its length unchanged."""
@@ -262,10 +265,6 @@ class FeatureHead(TrainedHead):
         """Return the attention's input and the residual for a result of `join`."""
         return x, x
 
-    def _embedding_table(self) -> Tensor | None:
-        """Return the rows of `embed` [V, D]; None where it is more than a table."""
-        return getattr(self.decoder, "embeddings", None) if self._table is None else self._table
-
     def _draft_weights(self) -> DraftWeights:
         """Return what drafts if this class's own `join` and `split_input` make a row."""
         return DraftWeights(self._block.stack, "product", self._project.matrix, self._bias)
@@ -273,7 +272,8 @@ class FeatureHead(TrainedHead):
     def level_weights(self, size: int, banned: Sequence[int]) -> LevelWeights | None:
         """Return what drafts a level by one call; None where torch takes over."""
         cos_sin = self._rotary.cos_sin
-        table = self._embedding_table()
+        # A target's embeddings may be more than a table.
+        table = getattr(self.decoder, "embeddings", None) if self._table is None else self._table
         if self._weights is None or table is None or cos_sin is None:
             return None
         log_probs = LogProbabilities(self._output, size, banned, self.device)

@@ -67,10 +67,8 @@ def build_catalog(first_pair: str) -> JsonObject:
         "sure": confidence.SENTENCES,
         "rules": remarks.RULES,
         "examples": example_entries(),
-        "sampling": [_param_entry(_as_param(option), None) for option in FIRST],
-        "further": [
-            _param_entry(param, None) for param in (*[_as_param(each) for each in FURTHER], STOP)
-        ],
+        "sampling": [_param_entry(param) for param in map(_as_param, FIRST)],
+        "further": [_param_entry(param) for param in (*map(_as_param, FURTHER), STOP)],
         "limits": {
             "files": question.MAX_FILES,
             "shown": question.MAX_SHOWN,
@@ -276,7 +274,7 @@ def _paper_settings(method: Method, parts: JsonObject) -> JsonObject:
         return {}  # these parts do not fit together, which `method_panel` reports
 
 
-def _param_entry(param: Param, paper: Any) -> JsonObject:
+def _param_entry(param: Param, paper: Any = None) -> JsonObject:
     return {
         "key": param.name,
         "kind": param.kind,
