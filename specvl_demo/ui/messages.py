@@ -39,6 +39,7 @@ DISK_FULL = "This machine's disk is full: nothing can be added until older files
 NOT_KEPT = "This machine cannot store files: its upload folder is not writable. Ask without a file."
 NOT_FOUND = "There is nothing here."
 NOT_JSON = "The body of this request must be a JSON object."
+NOT_NAMED = 'Send all arguments, or some by name: {"prompt": …} to /gradio_api/call/v2/generate.'
 BODY_TOO_LARGE = "A request of this kind may have at most {most:.2g} MB, with all that it shows."
 TOO_MANY_PARTS = "The request has too many parts: at most {most} lists and objects are allowed."
 TOO_DEEP = "The request is nested too deeply: at most {most} levels are allowed."

@@ -58,7 +58,7 @@ async def through(door: RouteFilter, method: str, path: str, **what: Any) -> htt
 def door(folder: Path, given: Any = app, room: int = 10_000, **site: Any) -> RouteFilter:
     """The filter of a page with this folder of uploads, which takes files of 5,000 bytes."""
     kept = site.pop("kept", None) or Uploads(folder, room)
-    known = {"events": frozenset([2]), "components": frozenset([7])}
+    known = {"events": frozenset([2]), "components": frozenset([7]), "arguments": 2}
     return RouteFilter(given, kept, [folder], 5000, **known, **site)
 
 
@@ -168,6 +168,11 @@ def test_what_does_not_exist_is_not_here(tmp_path: Path, caplog: Any, path: str,
     assert not caplog.records
 
 
+def test_a_call_with_some_of_its_arguments_is_told_to_name_them(tmp_path: Path):
+    part, whole = (ask(tmp_path, "POST", CALL, json={"data": ["x"] * n}) for n in (1, 2))
+    assert part.status_code == 400 and "by name" in part.text and whole.status_code == 200
+
+
 @pytest.mark.parametrize("path", ["/assets/" + "a" * 256, "/assets/" + "a/" * 600])
 def test_names_that_no_file_can_have_are_not_here(tmp_path: Path, path: str):
     assert ask(tmp_path, "GET", path).status_code == 404
@@ -186,8 +191,7 @@ def test_who_a_browser_may_let_frame_the_page(tmp_path: Path):
     policy = ask(tmp_path, "GET", "/", frames=frames).headers["content-security-policy"]
     assert policy.endswith("; frame-ancestors 'self' a.org https://*.b.org:8000 *")
     for bad in ("a.org; script-src *", "a.org 'unsafe'", "javascript:x"):
-        with pytest.raises(ValueError, match="--frames needs names"):
-            read_frames(bad)
+        refuses("--frames needs names", read_frames, bad)
 
 
 # ---------------------------------------------------------------- bodies

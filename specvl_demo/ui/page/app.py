@@ -17,7 +17,7 @@ from specvl_demo import places
 from specvl_demo.report import bundle, html
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import chat
-from specvl_demo.ui.page.endpoints import publish_endpoints
+from specvl_demo.ui.page.endpoints import ARGUMENTS, publish_endpoints
 from specvl_demo.ui.page.handlers import Caller, PageHandlers
 from specvl_demo.ui.serve.route_filter import RouteFilter, Scope
 
@@ -152,6 +152,7 @@ def launch_settings(
         frames=frames,
         events=frozenset(page.fns),
         components=frozenset(page.blocks),
+        arguments=len(ARGUMENTS["race"]),
         places=PLACES,
         admitted=_is_admitted,
     )

@@ -86,6 +86,7 @@ class RouteFilter:
         hosts: Host names that the page answers to, `*` for any.
         frames: Sites that may show the page in a frame, `*` for any.
         events, components: Numbers that a request may name.
+        arguments: How many a call must have that does not name them.
         places: Folders whose files are fetched by the name of the place.
     """
 
@@ -97,6 +98,7 @@ class RouteFilter:
     frames: Sequence[str] = ()
     events: frozenset[int] = frozenset()
     components: frozenset[int] = frozenset()
+    arguments: int = 0
     places: Mapping[str, Path] = field(default_factory=dict)
     admitted: Callable[[Scope], bool] = lambda _: True
 
@@ -166,8 +168,10 @@ class RouteFilter:
         if len(path) > MAX_PATH or any(len(part.encode()) > MAX_NAME for part in path.split("/")):
             raise RefusedRequest(404, messages.NOT_FOUND)
         if method in ("GET", "HEAD", "OPTIONS") and READ.fullmatch(path):
-            if file := FILE.fullmatch(path):
-                self._serve_file_of_place(scope, *file.groups())
+            if (file := FILE.fullmatch(path)) and file[1] in self.places:
+                root = scope.get("root_path", "")
+                place = self.places[file[1]]
+                scope["path"] = f"{root}/gradio_api/file={place / file[2].lstrip('/')}"
             return receive
         if method != "POST":
             raise RefusedRequest(404, messages.NOT_FOUND)
@@ -189,6 +193,8 @@ class RouteFilter:
         elif "component_server" in path:
             _require_one_of(data.get("component_id"), self.components)
             scope.setdefault("state", {})["visit"] = str(data.get("session_hash"))
+        elif isinstance(data.get("data"), list) and len(data["data"]) < self.arguments:
+            raise RefusedRequest(400, messages.NOT_NAMED)
         return _replay_body(body, receive)
 
     async def _reserve_upload(self, scope: Scope) -> int:
@@ -202,12 +208,6 @@ class RouteFilter:
         if sentence := await asyncio.to_thread(self.uploads.reserve_bytes, size):
             raise RefusedRequest(507, sentence)
         return size
-
-    def _serve_file_of_place(self, scope: Scope, place: str, rest: str) -> None:
-        """Make the app serve a file of one of the places."""
-        if (folder := self.places.get(place)) is not None:
-            root = scope.get("root_path", "")
-            scope["path"] = f"{root}/gradio_api/file={folder / rest.lstrip('/')}"
 
 
 def _require_one_of(number: Any, numbers: frozenset[int]) -> None:
