@@ -165,10 +165,14 @@ class Thumbnail(_RecordPart, frozen=True):
 
 
 class AskedQuestion(_RecordPart, frozen=True):
-    """The question as the user asked it, without the template."""
+    """The question as the user asked it, without the template.
+
+    remarks: What is wrong with a file that was read all the same, in sentences.
+    """
 
     question: str = ""
     media: list[Thumbnail] = []
+    remarks: list[str] = []
 
 
 class Prefix(_RecordPart, frozen=True):

@@ -177,6 +177,8 @@ def _answer_question(
         heard: list[Record] = []
         for record in running:
             heard.append(record)
+            if isinstance(record, Begin):
+                _tell(record.notes.remarks)
             if saved is not None and lost is None:
                 try:
                     saved.write(f"{records.dumps(record)}\n".encode())
@@ -224,9 +226,13 @@ def _load_pair(options: argparse.Namespace, pair: PairSpec, roles: Sequence[Role
     settings = Options(options.dtype, options.quantised, options.exact)
     with progress_bar() as tell:
         loaded = loader.load_pair(pair, roles, tell, settings)
-    for remark in loaded.remarks:
-        sys.stderr.write(f"Note: {remark}\n")
+    _tell(loaded.remarks)
     return loaded
+
+
+def _tell(remarks: Sequence[str]) -> None:
+    for remark in remarks:
+        sys.stderr.write(f"Note: {remark}\n")
 
 
 def _open_trace_file(path: str | None) -> AbstractContextManager[FileIO | None]:

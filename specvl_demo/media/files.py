@@ -52,6 +52,8 @@ types or pastes it.
 """
 NAME = "{name}"
 """Placeholder for a file's name in the decoding process, which does not know how to show it."""
+REMARK = "remark"
+"""Name, in a picture's `info`, of a sentence on what is wrong with its file."""
 READY = b"ready\n"
 """What the decoding process says once it holds all that it needs, before it decodes anything."""
 SLOWEST = 5.0

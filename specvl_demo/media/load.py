@@ -32,6 +32,7 @@ from specvl_demo.media.files import (
     NAME,
     PICTURE_FORMATS,
     READY,
+    REMARK,
     SLOWEST,
     Limits,
     MediaError,
@@ -48,9 +49,13 @@ Side = Annotated[int, Meta(ge=1)]
 
 
 class DecoderHeader(Struct):
-    """What a decoder says of a file: a refusal, or its pictures' sizes, with times of a clip."""
+    """What a decoder says of a file: a refusal, or its pictures' sizes, with times of a clip.
+
+    incomplete: Whether the file ends too early, so that a part of its picture is blank or coarse.
+    """
 
     error: str | None = None
+    incomplete: bool = False
     sizes: list[tuple[Side, Side]] = []
     times_s: list[Annotated[float, Meta(ge=0)]] | None = None
 
@@ -246,6 +251,8 @@ def _read_result(
     if not frames:
         raise MediaError(NO_ANSWER[_was_killed(child)].format(name=name, kind=kind))
     if header.times_s is None:
+        if header.incomplete:
+            frames[0].info[REMARK] = f"{name} is incomplete: its file ends too early."
         return frames[0]
     return VideoFrames(tuple(frames), tuple(header.times_s))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from PIL import Image, ImageCms, ImageOps, features
+from PIL import Image, ImageCms, ImageFile, ImageOps, features
 
 from specvl_demo.media.files import NAME, Limits, MediaError, check_size
 
@@ -33,6 +33,8 @@ TO_BT709 = np.array(
 """BT.2020's primaries in those of sRGB (ITU-R BT.2087), for rows of colours."""
 DEPTHS = [2.0**bits - 1 for bits in (8, 10, 12, 14, 16)]
 """The largest values of greys in 16 bits: what they hold decides."""
+MOST_MISSING = 0.1  # choice: browsers show any beginning, which would be described as the whole
+"""Share of its rows that may be blank in a picture whose file ends too early."""
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
@@ -82,6 +84,22 @@ def decode_picture(image: Image.Image) -> Image.Image:
     with contextlib.suppress(Exception):  # of a broken EXIF block; the picture itself is whole
         image = ImageOps.exif_transpose(image)
     return to_rgb(_to_srgb(image))
+
+
+def decode_incomplete(image: Image.Image, kind: str) -> Image.Image:
+    """Do the same if the file ends too early, as browsers do; EOFError if too much is missing.
+
+    Rows that never came are grey in a JPEG, else 0; one whose passes end early is only coarser.
+    """
+    ImageFile.LOAD_TRUNCATED_IMAGES = True
+    try:
+        image.load()
+    finally:
+        ImageFile.LOAD_TRUNCATED_IMAGES = False
+    blank = np.isin(np.asarray(image), (127, 128) if kind == "JPEG" else 0)
+    if blank.reshape(image.height, -1).all(1).mean() > MOST_MISSING:
+        raise EOFError
+    return decode_picture(image)
 
 
 def _to_srgb(image: Image.Image) -> Image.Image:

@@ -57,12 +57,17 @@ def decode_item(item: dict, source: BinaryIO, n: int, limits: Limits) -> tuple[d
     """Return a file's header and its pictures; those of a clip have their `times_s`."""
     kind, want = item["kind"], item["want"]
     if kind in PICTURE_FORMATS:
-        image = pictures.open_picture(source.read(), kind, limits)
+        data = source.read()
+        image = pictures.open_picture(data, kind, limits)
         if want == "any" and kind in CLIP_FORMATS and getattr(image, "is_animated", False):
             want = "clip"
         if want == "clip":
             return clips.pack_clip(*clips.read_by_pillow(image, n, limits), limits)
-        return {}, [pictures.decode_picture(image)]
+        try:
+            return {}, [pictures.decode_picture(image)]
+        except OSError:
+            image = pictures.open_picture(data, kind, limits)
+            return {"incomplete": True}, [pictures.decode_incomplete(image, kind)]
     return clips.read_clip(source, item["clips"], n, limits)
 
 
@@ -93,8 +98,6 @@ def write_result(item: dict, source: BinaryIO, heard: int, n: int, limits: Limit
 
 def load_decoders(items: Sequence[dict]) -> None:
     """Import all that these files need: after that no module can be read any more."""
-    from PIL import ImageCms, ImageFile  # noqa: F401
-
     for item in items:
         if item["kind"] in PICTURE_FORMATS:
             Image.init()

@@ -41,6 +41,7 @@ def lane_row(lane: LaneRecords) -> JsonObject:
     measured = measure_lanes(lane)
     totals = measured.totals
     logprobs = [row for round_ in lane.rounds for row in log_probabilities(round_)]
+    more = {"logprobs": logprobs, "remarks": lane.begin.notes.remarks}
     return {
         "text": lane.text,
         "token_ids": lane.token_ids,
@@ -57,7 +58,7 @@ def lane_row(lane: LaneRecords) -> JsonObject:
         "tokens_per_s": measured.tokens_per_s,
         "stop": lane.end.stop if lane.end else None,
         "seed": lane.begin.sampling.get("seed"),
-    } | ({"logprobs": logprobs} if logprobs else {})
+    } | {name: value for name, value in more.items() if value}
 
 
 def lane_rows(lanes: Iterable[LaneRecords]) -> list[JsonObject]:

@@ -21,6 +21,7 @@ from specvl_demo import records
 from specvl_demo.core import engine
 from specvl_demo.core.engine import Detail, Lane, Request, SharedPrefill
 from specvl_demo.media import to_rgb
+from specvl_demo.media.files import REMARK
 from specvl_demo.methods.base import Choice, build_parts, note_names
 from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P, Sampling
 from specvl_demo.pairs import fitting
@@ -157,6 +158,10 @@ def race(
     warmed: They ran just before, so no warm-up is needed. notes: What the user asked, recorded only
     with the first lane. watchers: See `MachineLoad`.
     """
+    media = getattr(request.prompt.source, "all_media", ())
+    infos = [getattr(visual, "info", {}) for visual in media]
+    if remarks := [info[REMARK] for info in infos if REMARK in info]:
+        notes = changed(notes or AskedQuestion(), remarks=remarks)
     shared = SharedPrefill(request)
     running = make_lanes(loaded, request, choices, shared)
     if not warmed:

@@ -19,6 +19,7 @@ from specvl_demo import records
 from specvl_demo.__main__ import main
 from specvl_demo.compare.report import COLUMNS, TOTAL, page_of
 from specvl_demo.places import ROOT
+from tests.shared import corpus
 from tests.shared.server import run_python
 
 pytestmark = pytest.mark.usefixtures("assets")
@@ -57,6 +58,18 @@ def test_generate_json_has_the_fields_and_nothing_else(capsys):
     assert told["tau"] == pytest.approx(told["n_tokens"] / told["n_rounds"])
     assert told["tokens_per_s"] == pytest.approx(told["n_tokens"] / told["decode_s"])
     assert told["seed"] == 3 and told["relaxed_tokens"] == 0 and told["stop"] in ("eos", "length")
+
+
+@pytest.mark.parametrize("name", ["plain.jpg", "plain.png", "plain.gif", "plain.bmp"])
+def test_a_picture_that_lacks_its_end_is_shown_with_a_remark(name: str, capsys, place: Path):
+    """If it lacks little."""
+    data = corpus.pictures()[name]
+    line = f"generate --method ar --max-new-tokens 2 --image {name}"
+    (place / name).write_bytes(data[: len(data) * 19 // 20])
+    remark = f"{name} is incomplete: its file ends too early."
+    assert run_json(capsys, line)["remarks"] == [remark]
+    (place / name).write_bytes(data[: len(data) // 2])
+    assert main(line.split()) == 2 and f"{name} is damaged" in capsys.readouterr().err
 
 
 def test_a_console_ends_no_answer_for_want_of_a_character(monkeypatch):

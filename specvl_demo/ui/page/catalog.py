@@ -67,8 +67,8 @@ def build_catalog(first_pair: str) -> JsonObject:
         "sure": confidence.SENTENCES,
         "rules": remarks.RULES,
         "examples": example_entries(),
-        "sampling": [_param_entry(param) for param in map(_as_param, FIRST)],
-        "further": [_param_entry(param) for param in (*map(_as_param, FURTHER), STOP)],
+        "sampling": [_param_entry(_as_param(option)) for option in FIRST],
+        "further": [*(_param_entry(_as_param(option)) for option in FURTHER), _param_entry(STOP)],
         "limits": {
             "files": question.MAX_FILES,
             "shown": question.MAX_SHOWN,

@@ -14,7 +14,8 @@ from PIL import Image
 from specvl_demo import pairs
 from specvl_demo.core.engine import Detail
 from specvl_demo.core.faults import lacks_memory, loses_device
-from specvl_demo.media import MediaFile, Visual
+from specvl_demo.media import Visual
+from specvl_demo.media.files import REMARK
 from specvl_demo.pairs.fitting import AS_IT_FITS, Options
 from specvl_demo.pairs.machine import detect_machine
 from specvl_demo.question import Medium, Question
@@ -47,7 +48,8 @@ def _fault_event(fault: Exception) -> Event:
 
 def _thumbnail(visual: Visual, file: Medium) -> Thumbnail:
     """Return small copies for the trace: one frame of a picture, every sampled one of a clip."""
-    name = file.name if isinstance(file, MediaFile) else ""
+    info: dict[str, str] = getattr(visual, "info", {})
+    name = info.get(REMARK, "") or getattr(file, "name", "")
     return Thumbnail(name, [_thumbnail_url(frame) for frame in getattr(visual, "frames", [visual])])
 
 

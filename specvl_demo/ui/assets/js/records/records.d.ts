@@ -115,10 +115,15 @@ export interface ChartSeries {
   beside?: string;
 }
 
-/** The question as the user asked it, without the template. */
+/**
+ * The question as the user asked it, without the template.
+ *
+ * remarks: What is wrong with a file that was read all the same, in sentences.
+ */
 export interface AskedQuestion {
   question?: string;
   media?: Thumbnail[];
+  remarks?: string[];
 }
 
 /** A picture or clip of the question as `data:` addresses, None for frames left out. */
