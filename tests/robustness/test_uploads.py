@@ -14,6 +14,7 @@ from specvl_demo.ui.serve import jobs
 from specvl_demo.ui.serve.uploads import Uploads
 from tests.shared import corpus
 from tests.shared.corpus import is_one_sentence, load_picture
+from tests.shared.refusals import refuses
 from tests.shared.server import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,20 +74,27 @@ def test_a_decoder_that_hangs_is_killed(tmp_path: Path, monkeypatch):
     picture = fake_decoder(tmp_path, monkeypatch, "trap '' TERM INT HUP; exec sleep 600")
     began = time.monotonic()
     monkeypatch.setattr(load, "USUAL_START_S", 60)
-    with pytest.raises(MediaError, match="longer than 2 seconds"):
-        load_files([MediaFile(str(picture))] * 8, limits=Limits(decode_s=2))
+    refuses(
+        "longer than 2 seconds",
+        load_files,
+        [MediaFile(str(picture))] * 8,
+        limits=Limits(decode_s=2),
+    )
     # Where starting takes long, decoding may too.
     monkeypatch.setattr(load, "USUAL_START_S", 1e-6)
-    with pytest.raises(MediaError, match="longer than 1 seconds"):
-        load_files([MediaFile(str(picture))], limits=Limits(decode_s=1 / load.SLOWEST))
+    refuses(
+        "longer than 1 seconds",
+        load_files,
+        [MediaFile(str(picture))],
+        limits=Limits(decode_s=1 / load.SLOWEST),
+    )
     assert time.monotonic() - began < 60
     assert ended(int((tmp_path / "pid").read_text()))
 
 
 def test_a_decoder_that_the_system_ends_blames_no_file(tmp_path: Path, monkeypatch):
     picture = fake_decoder(tmp_path, monkeypatch, "kill -KILL $$")
-    with pytest.raises(MediaError, match="the system ended its decoder.*Send it again"):
-        load_files([MediaFile(str(picture))])
+    refuses("the system ended its decoder.*Send it again", load_files, [MediaFile(str(picture))])
 
 
 LIES = [
@@ -132,8 +140,7 @@ def test_a_file_whose_decoder_dies_or_lies_is_named_as_damaged(
     if kind == "clip":
         file = tmp_path / "a.gif"
         file.write_bytes(corpus.pictures()["animated.gif"])
-    with pytest.raises(MediaError, match=f"{file.name} is damaged"):
-        load_files([MediaFile(str(file), kind)], 2)
+    refuses(f"{file.name} is damaged", load_files, [MediaFile(str(file), kind)], 2)
 
 
 def test_what_a_decoder_says_is_one_short_line(tmp_path: Path, monkeypatch):
@@ -151,8 +158,7 @@ def test_bytes_are_counted_before_anything_is_read(tmp_path: Path, monkeypatch):
         file.truncate(2**40)
     monkeypatch.setattr(Path, "open", lambda *_: pytest.fail("was opened"))
     monkeypatch.setattr(load.subprocess, "Popen", lambda *_, **__: pytest.fail("was decoded"))
-    with pytest.raises(MediaError, match="larger than 64 MB"):
-        load_picture(large)
+    refuses("larger than 64 MB", load_picture, large)
 
 
 ELSEWHERE = [

@@ -144,8 +144,7 @@ ODD = {
 def test_folders_of_other_kinds_name_the_way_out(said: str, pair: Path, tmp_path: Path):
     folder = copied(pair, "target", tmp_path)
     ODD[said](folder)
-    with pytest.raises(ValueError, match=said):
-        custom.custom_pair(str(folder))
+    refuses(said, custom.custom_pair, str(folder))
     assert hub.text_section({"text_config": None, "vocab_size": 5})["vocab_size"] == 5
 
 
@@ -170,8 +169,12 @@ def test_only_language_models_that_are_known_here_draft(kind: str, pair: Path, t
     if kind == "Qwen3":
         assert list(custom.custom_pair(str(pair / "target"), str(tmp_path)).drafters) == ["small"]
         return
-    with pytest.raises(ValueError, match=f"is of type '{kind.lower()}'; supported are .*qwen3"):
-        custom.custom_pair(str(pair / "target"), str(tmp_path))
+    refuses(
+        f"is of type '{kind.lower()}'; supported are .*qwen3",
+        custom.custom_pair,
+        str(pair / "target"),
+        str(tmp_path),
+    )
 
 
 def test_a_drafter_of_fewer_positions_says_so_and_refuses_more(pair: Path, tmp_path: Path, capsys):

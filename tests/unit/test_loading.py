@@ -57,8 +57,9 @@ def test_pickled_weights_are_not_read(pair: Path, tmp_path: Path):
             (tmp_path / path.name).write_bytes(path.read_bytes())
     model = loading.load_model(pair / "target", loading.LoadPlan(), "target")
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="Only safetensors are read"):
-        loading.load_model(tmp_path, loading.LoadPlan(), "pickled")
+    refuses(
+        "Only safetensors are read", loading.load_model, tmp_path, loading.LoadPlan(), "pickled"
+    )
     refuses("no weights in safetensors", hub.read_card, str(tmp_path))
 
 
@@ -306,8 +307,9 @@ def test_two_of_the_hub_are_compared_before_weights_come(pair: Path, tmp_path: P
     refuses("its weights lack", custom_pair, "me/target", "me/small")
     remote.lacking = "nothing like it"
     refuses("vocabulary from me/target: .*2 ids differ", custom_pair, "me/target", "me/other")
-    with pytest.raises(ValueError, match="me/none could not be looked up: me/none is not there"):
-        custom_pair("me/target", "me/none")
+    refuses(
+        "me/none could not be looked up: me/none is not there", custom_pair, "me/target", "me/none"
+    )
     # As its HTTP library says it, which is no HfHubHTTPError.
     lost = HfHubHTTPError.__bases__[0]("no route")
     monkeypatch.setattr(remote, "model_info", Mock(side_effect=[lost, HFValidationError("a name")]))

@@ -90,8 +90,13 @@ def test_a_block_drafter_gives_the_plain_answer(here: Here):
 
 def test_branches_are_refused_in_a_sentence(here: Here):
     for name, settings in (("tree", {}), ("custom", {"policy": "best-first", "nodes": 9})):
-        with pytest.raises(ValueError, match="one line of tokens; choose a policy that drafts a"):
-            here.answer(name, "picture", **settings)
+        refuses(
+            "one line of tokens; choose a policy that drafts a",
+            here.answer,
+            name,
+            "picture",
+            **settings,
+        )
     refuses("draft from only one view", here.answer, "tabed", "picture")
 
 

@@ -188,8 +188,9 @@ def test_an_assistant_drafts_only_for_its_own_target(tmp_path: Path):
     model, processor = zoo.build("gemma3")
     model.save_pretrained(tmp_path / "other")
     processor.save_pretrained(tmp_path / "other")
-    with pytest.raises(ValueError, match="reads keys and values of a Gemma 4"):
-        custom_pair(str(tmp_path / "other"), str(drafter))
+    refuses(
+        "reads keys and values of a Gemma 4", custom_pair, str(tmp_path / "other"), str(drafter)
+    )
     wide = write_gemma(tmp_path / "wide", 96)[1]
     refuses("made for a target 96 wide", loader.load_pair, custom_pair(str(target), str(wide)))
     refuses("is of type 'gemma4_assistant'", custom_pair, str(drafter))
