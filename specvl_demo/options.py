@@ -167,6 +167,13 @@ FURTHER = (
 OF_ANSWERS = (*FIRST, *FURTHER, LOGPROBS)
 NAMES = frozenset(option.name for option in OF_ANSWERS) | {"logit_bias", "stop", "ignore_eos"}
 """Of all that a question may say of its answer."""
+
+
+def split_names(listed: str) -> list[str]:
+    """Return the names of a list separated by commas."""
+    return [name.strip() for name in listed.split(",") if name.strip()]
+
+
 STOP_HELP = "text before which the answer is cut"
 IGNORE_EOS_HELP = "never end the answer before its maximum length, or a stop string"
 

@@ -21,6 +21,7 @@ from specvl_demo.options import (
     Option,
     Quantised,
     Switch,
+    split_names,
 )
 
 DTYPES = get_args(Dtype)
@@ -78,7 +79,7 @@ def _json(text: str) -> Any:
 
 def _methods(text: str) -> list[str]:
     """Return names of methods, each once, separated by commas."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    names = split_names(text)
     if not names:
         raise argparse.ArgumentTypeError("names no method; `models` lists them")
     if twice := [name for name in names if names.count(name) > 1]:

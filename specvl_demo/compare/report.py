@@ -416,7 +416,7 @@ def provenance_line(machine: JsonObject) -> str:
     parts = [
         machine.get("title"),
         machine.get("processor"),
-        f"{threads} thread{'s' if threads > 1 else ''}" if threads else None,
+        threads and _count_things(threads, "thread"),
         f"{precision} on {machine.get('device')}" if precision else None,
         "own kernels" if machine.get("kernels") else None,
         ", ".join(f"{name} {version}" for name, version in (versions or {}).items()),

@@ -243,7 +243,7 @@ def n_cores() -> int:
     """Return how many processor cores this process may use, at least 1."""
     seen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     share = container_limits(_GROUPS, _OWN_GROUP)[0]
-    return max(1, min(seen, round(share) if share else seen))
+    return max(1, min(seen, round(share or seen)))
 
 
 def on_zerogpu() -> bool:

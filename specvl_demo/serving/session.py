@@ -159,8 +159,7 @@ def race(
     with the first lane. watchers: See `MachineLoad`.
     """
     media = getattr(request.prompt.source, "all_media", ())
-    infos = [getattr(visual, "info", {}) for visual in media]
-    if remarks := [info[REMARK] for info in infos if REMARK in info]:
+    if remarks := [seen.info[REMARK] for seen in media if REMARK in getattr(seen, "info", ())]:
         notes = changed(notes or AskedQuestion(), remarks=remarks)
     shared = SharedPrefill(request)
     running = make_lanes(loaded, request, choices, shared)

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from specvl_demo import pairs, places
+from specvl_demo.options import split_names
 from specvl_demo.serving import choosing
 from specvl_demo.ui.page import startup
 from specvl_demo.ui.serve import zerogpu
@@ -45,7 +46,7 @@ def serve(options: argparse.Namespace) -> int:
     make = partial(workers.make_worker, pair.id, *resources)
     # A Space is shown in a frame, there and where others embed it.
     frames = read_frames(options.frames) or (["*"] if os.environ.get("SPACE_ID") else [])
-    hosts = _names(options.hosts)
+    hosts = split_names(options.hosts.lower())
     where = options.host, options.port, pair.id, options.share
     try:
         launch.serve_page(*where, make, logins, options.waiting, options.limit, hosts, frames)
@@ -56,14 +57,9 @@ def serve(options: argparse.Namespace) -> int:
 
 def read_frames(listed: str) -> list[str]:
     """Return the sites that may frame the page; ValueError if one is none."""
-    sites = _names(listed)
+    sites = split_names(listed.lower())
     if bad := [site for site in sites if not FRAME.fullmatch(site)]:
         raise ValueError(
             f"--frames needs names such as example.org or https://*.example.org, not {bad[0]!r}."
         )
     return sites
-
-
-def _names(listed: str) -> list[str]:
-    """Return the names of a list separated by commas."""
-    return [name.strip().lower() for name in listed.split(",") if name.strip()]

@@ -177,10 +177,11 @@ def read_card(source: str, offline: bool = False, text: bool = False) -> ModelCa
             " to run the base model."
         )
     config = configs.get("config.json")
-    if config is None and offline and not folder.is_dir():
-        raise ValueError(f"{source} is not in the local cache, and HF_HUB_OFFLINE is set.")
     if config is None:
-        raise ValueError(f"{source} has no config.json: transformers cannot load it.")
+        lacking = "has no config.json: transformers cannot load it"
+        if offline and not folder.is_dir():
+            lacking = "is not in the local cache, and HF_HUB_OFFLINE is set"
+        raise ValueError(f"{source} {lacking}.")
     family = config.get("model_type", "")
     drafters = (*LANGUAGE, *ASSISTANTS) if text else ()
     if family in ELSEWHERE or "mm_vision_tower" in config:
@@ -312,10 +313,7 @@ def _token_ids(tokenizer: JsonObject) -> dict[str, int]:
     model = tokenizer["model"]["vocab"]
     # Unigram models store a list of (token, score), the others a table.
     table = model if isinstance(model, dict) else {token: i for i, (token, _) in enumerate(model)}
-    return {
-        **table,
-        **{token["content"]: token["id"] for token in tokenizer.get("added_tokens", ())},
-    }
+    return table | {token["content"]: token["id"] for token in tokenizer.get("added_tokens", ())}
 
 
 def _count_params(folder: Path) -> int:

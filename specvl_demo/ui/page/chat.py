@@ -133,11 +133,8 @@ class ChatApi:
         except RefusedRequest as refusal:
             self._handlers.uploads.release_files(key)
             return _refusal_response(refusal)
-        model = body["model"]
         if body.get("stream") is True:
-            options = body.get("stream_options")
-            with_usage = isinstance(options, Mapping) and options.get("include_usage") is True
-            chunks = _stream_chunks(body, with_usage, first, records)
+            chunks = _stream_chunks(body, first, records)
             return StreamingResponse(chunks, media_type="text/event-stream")
         heard = list(first)
         try:
@@ -153,7 +150,11 @@ class ChatApi:
         usage = _token_usage(lane)
         listed = _logprobs(row.pop("logprobs", []), body)
         choice = {"index": 0, "message": message, "logprobs": listed, "finish_reason": reason}
-        answer = {**_response_head(model, "chat.completion"), "choices": [choice], "usage": usage}
+        answer = {
+            **_response_head(body["model"], "chat.completion"),
+            "choices": [choice],
+            "usage": usage,
+        }
         return JSONResponse({**answer, "specvl": row})  # the other fields of `generate --json`
 
     def _page_payload(self, body: JsonObject, caller: Caller) -> JsonObject:
@@ -260,9 +261,8 @@ class ChatApi:
         suffix = (sniff_format(content[:HEAD_BYTES]) or "bin?").lower()
         name = "shown" if suffix.endswith("?") else f"shown.{suffix}"
         try:
-            client = caller.client or ""
-            uploads = self._handlers.uploads
-            return uploads.write_file(client, caller.visit, name, content)
+            write = self._handlers.uploads.write_file
+            return write(caller.client or "", caller.visit, name, content)
         except ValueError as fault:
             raise RefusedRequest(507, str(fault), "messages") from None
 
@@ -280,8 +280,7 @@ class ChatApi:
                     if await request.is_disconnected():
                         return
         except ValueError as fault:
-            status = fault.status if isinstance(fault, messages.Refusal) else 400
-            raise RefusedRequest(status, str(fault), None) from None
+            raise RefusedRequest(getattr(fault, "status", 400), str(fault), None) from None
         finally:
             self._handlers.uploads.release_files(caller.visit)
 
@@ -319,7 +318,6 @@ def _logprobs(rows: Sequence[JsonObject], body: JsonObject) -> JsonObject | None
 
 async def _stream_chunks(
     body: JsonObject,
-    with_usage: bool,
     first: Sequence[Record],
     records: AsyncGenerator[Sequence[Record], None],
 ) -> AsyncGenerator[bytes, None]:
@@ -348,7 +346,7 @@ async def _stream_chunks(
             return
     (lane,) = validate_trace(heard)
     yield chunk({}, _finish_reason(lane))
-    if with_usage:
+    if (body.get("stream_options") or {}).get("include_usage") is True:
         yield _server_sent_event({**base, "choices": [], "usage": _token_usage(lane)})
     yield b"data: [DONE]\n\n"
 

@@ -20,6 +20,7 @@ from specvl_demo.options import (
     MAX_NEW_TOKENS_SERVED,
     OF_ANSWERS,
     STOP_HELP,
+    split_names,
 )
 from specvl_demo.records import JsonObject, Record, validate_trace
 from specvl_demo.report import tables
@@ -115,6 +116,5 @@ def _page_payload(name: str, given: JsonObject) -> JsonObject:
         settings = {str(given["method"]): settings} if isinstance(settings, dict) else settings
     else:
         methods = given["methods"]
-        if isinstance(methods, str):
-            methods = [method.strip() for method in methods.split(",") if method.strip()]
+        methods = split_names(methods) if isinstance(methods, str) else methods
     return {**given, "methods": methods, "settings": settings}

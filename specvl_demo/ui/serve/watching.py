@@ -19,7 +19,8 @@ def watcher_pids(host: str | None, port: int | None) -> tuple[int, ...]:
     browser: list[psutil.Process] = []
     if host in LOCAL and port is not None:
         with suppress(psutil.Error, OSError):
-            browser = _browser_processes(_process_at_port(port))
+            if process := _process_at_port(port):
+                browser = _browser_processes(process)
     return (os.getpid(), *(process.pid for process in browser))
 
 
@@ -35,11 +36,8 @@ def _process_at_port(port: int) -> psutil.Process | None:
     return None
 
 
-def _browser_processes(process: psutil.Process | None) -> list[psutil.Process]:
+def _browser_processes(process: psutil.Process) -> list[psutil.Process]:
     """Return a browser of several processes, given one of them."""
-    if process is None:
-        return []
-    top = process
-    while (parent := top.parent()) is not None and parent.name() == process.name():
-        top = parent
-    return [top, *top.children(recursive=True)]
+    while (parent := process.parent()) is not None and parent.name() == process.name():
+        process = parent
+    return [process, *process.children(recursive=True)]
