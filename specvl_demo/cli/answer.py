@@ -62,7 +62,7 @@ def answer_batch(options: argparse.Namespace) -> int:
         )
     pair, (choice,) = choose_methods(options, [options.method])
     try:
-        lines = Path(options.batch).read_text(encoding="utf-8").split("\n")
+        lines = Path(options.batch).read_text(encoding="utf-8-sig").split("\n")
     except OSError as fault:
         raise file_error("read", f"--batch {options.batch}", fault) from None
     except ValueError:

@@ -61,7 +61,7 @@ def file_questions(name: str, n: int, n_frames: int = 8) -> list[Question]:
     if not path.is_file():
         raise ValueError(f"There is no file {name}; a line of JSON for each question is needed.")
     find = partial(find_file, folders=(path.parent / "images", path.parent))
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8-sig") as file:
         lines = read_lines(file, path.name, partial(read, find=find), n_frames)
         questions = list(islice(lines, n))
     if not questions:

@@ -96,7 +96,7 @@ def read_file(path: Path) -> str:
             raise RecordError(f"{path} is a folder" if folder else f"there is no file {path}")
         if path.stat().st_size > MAX_BYTES:
             raise RecordError(f"larger than {MAX_BYTES >> 20} MB, the limit for a trace")
-        return path.read_bytes().decode("utf-8")
+        return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as fault:
         raise RecordError(f"not UTF-8 text (byte {fault.start})") from None
     except OSError as fault:

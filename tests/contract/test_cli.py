@@ -99,7 +99,8 @@ def test_a_batch_answers_every_line(capsys, place: Path):
         json.dumps({"id": "kind", "prompt": 5}),
         json.dumps({"id": "last", "prompt": "what is it", "images": ["a.png"]}),
     ]
-    (place / "lines.jsonl").write_text("\n".join(lines))
+    # Editors begin it with a byte-order mark.
+    (place / "lines.jsonl").write_text("\n".join(lines), encoding="utf-8-sig")
     line = "generate --method chain --max-new-tokens 10"
     assert main([*line.split(), "--json", "--batch", "lines.jsonl"]) == 1
     said = capsys.readouterr()

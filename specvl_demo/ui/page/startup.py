@@ -19,7 +19,7 @@ def read_logins(file: str | None = None) -> list[tuple[str, str]]:
     empty for no login. Errors repeat no part of a line.
     """
     try:
-        text = Path(file).read_text(encoding="utf-8") if file else os.environ.get(LOGIN, "")
+        text = Path(file).read_text(encoding="utf-8-sig") if file else os.environ.get(LOGIN, "")
     except (OSError, UnicodeDecodeError) as fault:
         raise ValueError(f"The file of logins cannot be read: {type(fault).__name__}.") from None
     pairs = []
