@@ -120,7 +120,7 @@ ELSEWHERE = {
     "llava_qwen": "llava-hf/llava-onevision-qwen2-7b-ov-hf",
 }
 """Types in their authors' own layout, with an example of the repositories in the library's."""
-ADAPTER = "adapter_config.json"
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
 
 
 @dataclass(frozen=True)
@@ -170,11 +170,11 @@ def read_card(source: str, offline: bool = False, text: bool = False) -> ModelCa
             raise ValueError(f"{empty[0]} of {source} is an empty file: fetch or save it again.")
     else:
         files, facts, configs = _hub_files(source, offline)
-    if ADAPTER in files:
+    if found := [name for name in ADAPTER if name in files]:
         raise ValueError(
-            f"{source} holds an adapter ({ADAPTER}), which is not applied here: merge it into its"
-            " base model (merge_and_unload of peft) and name the merged folder; or remove that file"
-            " to run the base model."
+            f"{source} holds an adapter ({', '.join(found)}), which is not applied here: merge it"
+            " into its base model (merge_and_unload of peft) and name the merged folder; or remove"
+            " what belongs to it to run the base model."
         )
     config = configs.get("config.json")
     if config is None:

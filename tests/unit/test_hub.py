@@ -131,7 +131,8 @@ def of_config(**changes: object) -> Callable[[Path], object]:
 
 
 ODD = {
-    r"holds an adapter .* merge it into its base": lambda f: (f / hub.ADAPTER).write_text("{}"),
+    r"holds an adapter .* merge it into its base": lambda f: (f / hub.ADAPTER[0]).write_text("{}"),
+    r"holds an adapter \(adapter_model.bin\)": lambda f: (f / hub.ADAPTER[2]).write_bytes(b"x"),
     r"model\.safetensors of .* is an empty file": lambda f: (f / "model.safetensors").write_bytes(
         b""
     ),
