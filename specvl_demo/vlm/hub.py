@@ -170,9 +170,9 @@ def read_card(source: str, offline: bool = False, text: bool = False) -> ModelCa
             raise ValueError(f"{empty[0]} of {source} is an empty file: fetch or save it again.")
     else:
         files, facts, configs = _hub_files(source, offline)
-    if found := [name for name in ADAPTER if name in files]:
+    if held := [name for name in ADAPTER if name in files]:
         raise ValueError(
-            f"{source} holds an adapter ({', '.join(found)}), which is not applied here: merge it"
+            f"{source} holds an adapter ({', '.join(held)}), which is not applied here: merge it"
             " into its base model (merge_and_unload of peft) and name the merged folder; or remove"
             " what belongs to it to run the base model."
         )
