@@ -203,6 +203,7 @@ test('what disturbed several lanes is told once, in the sentence and beside the 
   for (const [name, load] of [['tabed', 0.3], ['sage', 0.8]])
     lanes[name] = { ...lanes[name], doubt: { kind: 'disturbed', sentence, load, about: load } };
   assert.equal(speedup.build(race, { lanes: [] }).note, `Speedup only rough: ${sentence}.`);
+  assert.equal(doubts(race)[0][0].load, 0.8); // the clearest of both
   const told = sentenceOf(race);
   assert.match(told, /about 1\.3× as long; timing disturbed/);
   assert.doesNotMatch(told, /fastest|timing disturbed.*timing disturbed/);

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import { Drawing, paceFor } from '../../specvl_demo/ui/assets/js/state/drawing.js';
 import { better, scope } from '../../specvl_demo/ui/assets/js/state/scope.js';
-import { laid, plain } from '../../specvl_demo/ui/assets/js/records/text.js';
+import { laid, forPlotly } from '../../specvl_demo/ui/assets/js/records/text.js';
 
 const PAIRS = [
   { id: 'p', knows: 'scenes', words: ['what', 'the', 'star'], available: true },
@@ -48,8 +48,8 @@ test('what lies outside a pair’s scope is told, and the pair that was made for
 test('strangers’ letters are few, marks are not piled up, tags stay words', () => {
   assert.equal(laid('x'.repeat(5000)), `${'x'.repeat(200)}…`);
   assert.equal(laid(`z${'\u0301'.repeat(50)}`), `z${'\u0301'.repeat(4)}`);
-  assert.equal(plain('<b>&'), '&lt;b>&amp;');
-  assert.equal(plain(7), 7);
+  assert.equal(forPlotly('<b>&'), '&lt;b>&amp;');
+  assert.equal(forPlotly(7), 7);
 });
 
 test('the pace follows from what drawing was measured to cost', () => {

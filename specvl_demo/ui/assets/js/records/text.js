@@ -13,7 +13,7 @@ export function laid(text, most = MOST_LETTERS) {
 }
 
 /** For Plotly, which reads tags in all that it writes, links too. */
-export const plain = (words) =>
+export const forPlotly = (words) =>
   typeof words === 'string' ? words.replaceAll('&', '&amp;').replaceAll('<', '&lt;') : words;
 
 /** Stands for a token that only ends an answer or a turn. */

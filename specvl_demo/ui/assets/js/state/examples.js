@@ -11,7 +11,7 @@ export const asksExample = (request, { question, media }) =>
   paths(request.media) === paths(media);
 
 /** @param {Catalog} catalog @param {Example} example @param {string[]} methods @returns {Request} */
-export function ofExample(catalog, example, methods) {
+export function requestOf(catalog, example, methods) {
   const own = example.settings && methods === example.methods;
   return {
     ...blank(catalog),

@@ -7,7 +7,7 @@
 import { better, scope } from './scope.js';
 import { Emitter } from './emitter.js';
 import { Files } from './files.js';
-import { asksExample, giveWay, ofExample } from './examples.js';
+import { asksExample, giveWay, requestOf } from './examples.js';
 import {
   blank,
   changesBetween,
@@ -192,7 +192,7 @@ export class Form extends Emitter {
 
   /** @param {Example} example */
   of(example, methods = example.methods) {
-    return ofExample(this.catalog, example, methods);
+    return requestOf(this.catalog, example, methods);
   }
 
   /** The form's request as a text that is equal if the same race is requested. */

@@ -3,7 +3,7 @@
 
 import { h, put } from './dom.js';
 import { term } from './explain.js';
-import { plain } from '../records/text.js';
+import { forPlotly } from '../records/text.js';
 import { W } from '../words/words.js';
 
 let loading = null;
@@ -102,7 +102,7 @@ export class Chart {
       zeroline: false,
       fixedrange: true,
     };
-    const name = (text) => ({ text: plain(text), standoff: 8, font: { size: 12 } });
+    const name = (text) => ({ text: forPlotly(text), standoff: 8, font: { size: 12 } });
     return {
       margin: { l: 48, r: right ? 42 : 10, t: 8, b: 38 },
       showlegend: false,
@@ -115,7 +115,7 @@ export class Chart {
       hoverlabel: { font: { size: 12 } },
       xaxis: {
         ...axis,
-        range: [xmin, xend ?? step(xmax, this.spec.xunit ?? 10)],
+        range: [xmin, xend ?? nextMultiple(xmax, this.spec.xunit ?? 10)],
         nticks: 5,
         ...(this.spec.whole && (xend ?? xmax) < 6 && { tick0: 1, dtick: 1 }),
         showgrid: false,
@@ -156,11 +156,11 @@ const mark = (colour, fill, dash) =>
 /** Its words are shown unchanged. */
 function literal(trace) {
   const { name, text } = trace;
-  const words = Array.isArray(text) ? text.map(plain) : plain(text);
-  return { ...trace, name: plain(name), ...(text && { text: words }) };
+  const words = Array.isArray(text) ? text.map(forPlotly) : forPlotly(text);
+  return { ...trace, name: forPlotly(name), ...(text && { text: words }) };
 }
 
 /** Axes that do not move with every point. */
-export function step(x, unit) {
+export function nextMultiple(x, unit) {
   return Math.max(unit, Math.ceil((x + 1e-9) / unit) * unit);
 }

@@ -24,7 +24,7 @@ export class FormView {
     this.races = races;
     this.node = this.build();
     form.on('update', () => this.show());
-    form.on('change', () => this.changed());
+    form.on('change', () => this.showChange());
     form.on('refused', (sentence) => this.methods.say(sentence));
     form.on('turns', () => this.hint());
     form.on('running', () => this.showRunning());
@@ -230,7 +230,7 @@ export class FormView {
     tally(this.changes, changed, examples);
   }
 
-  changed() {
+  showChange() {
     const { form } = this;
     const { request, next, mayFollow } = form;
     this.tally();

@@ -25,7 +25,7 @@ function guarantee({ lossless, exactness, dtype, models }) {
 
 /** What a round drafted along the judged line: [{text, kind: 'draft' | 'relaxed' | 'rejected'}],
  *  the accepted first. */
-export function judged(round) {
+export function judgedDrafts(round) {
   const { path, tokens, tree } = round;
   const kept = path.slice(1).map((node, i) => [node, tokens[i].origin]);
   return [...kept, ...rejected(round).map((node) => [node, 'rejected'])].map(([node, kind]) => ({
@@ -113,7 +113,7 @@ export class LaneView {
     const { round, drafted, verified } = (!this.plain && this.race.making(this.lane)) || {};
     const word = ({ text, kind }) => h('span.tk', { data: { kind }, text });
     if (this.guessed !== round)
-      this.guess.replaceChildren(...(round ? judged(round).map(word) : []));
+      this.guess.replaceChildren(...(round ? judgedDrafts(round).map(word) : []));
     this.guessed = round;
     const all = [...this.guess.children];
     all.forEach((node, i) => {

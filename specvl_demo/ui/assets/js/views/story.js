@@ -5,7 +5,7 @@ import { button, h, put } from './dom.js';
 import { countDrafted, countKept, leaves } from '../records/fold.js';
 import { headline } from './headline.js';
 import { drafterInWords } from '../records/highlights.js';
-import { judged } from './lane.js';
+import { judgedDrafts } from './lane.js';
 import { MOST_TEXT, laid } from '../records/text.js';
 import { stills } from './tiles.js';
 import { W } from '../words/words.js';
@@ -21,7 +21,7 @@ function told(round) {
   const last = tokens.at(-1);
   return {
     drafted: countDrafted(round),
-    shown: judged(round).length,
+    shown: judgedDrafts(round).length,
     branches: leaves(tree).length,
     kept: countKept(round),
     struck: tree.parent.includes(path.at(-1)),
@@ -133,7 +133,9 @@ export class Story {
       .map((one) => word((over || one.round === round.index) && one.origin, laid(one.text)));
     nodes.unshift(word('', laid(given.text, MOST_TEXT)));
     if (over || plain) return nodes;
-    nodes.push(...judged(round).map(({ text, kind }) => word(checked ? kind : 'guess', text)));
+    nodes.push(
+      ...judgedDrafts(round).map(({ text, kind }) => word(checked ? kind : 'guess', text)),
+    );
     const { own } = told(round);
     return checked && own ? [...nodes, word('target', own)] : nodes;
   }
