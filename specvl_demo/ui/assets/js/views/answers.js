@@ -54,7 +54,7 @@ export class Answers {
         box.scrollTop = scrolled.scrollTop;
   }
 
-  /** For a branch, the answer that it was taken from, with the position where it leaves it. */
+  /** Of a branch, with the position where it leaves the answer. */
   original() {
     const { branch } = this.race.meta;
     if (!branch) return [];

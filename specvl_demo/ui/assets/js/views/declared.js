@@ -64,7 +64,7 @@ function build(chart, race, c) {
   };
 }
 
-/** The lines of all series. A line's place decides its colour, and is the same in every race. */
+/** A line's place decides its colour, and is the same in every race. */
 function linesOf(chart, rounds) {
   return chart.series.flatMap((series, at) => {
     const lines = read(series, rounds);
@@ -73,7 +73,7 @@ function linesOf(chart, rounds) {
   });
 }
 
-/** The lines of one series: one for a number, one for each key of an object, points for a list (marked ones apart). */
+/** One for a number, one for each key of an object, points for a list (marked ones apart). */
 function read({ path, name, axis, beside, ...series }, rounds) {
   const lines = new Map();
   const add = (line, x, y, more) => {
@@ -117,8 +117,7 @@ function draw(kind, { axis, beside, colour: color, dash, name, points, symbol, x
   return flat([...x, ...hold], [...y, ...hold.map(() => y.at(-1))], { ...more, ...stack, line });
 }
 
-/** Rounds that accepted drafted tokens, as pale bars in the background: as high as the chart where
- *  they are the most of the race. */
+/** As pale bars in the background: as high as the chart where they are the most of the race. */
 function accepted(rounds, high, most, c) {
   const y = rounds.map((r) => (high * countKept(r)) / most);
   const edges = rounds.length ? [...rounds.map(numbered), numbered(rounds.at(-1)) + 1] : [1];

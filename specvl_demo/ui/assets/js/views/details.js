@@ -14,7 +14,7 @@ const bar = (name, p) =>
     h('span', fmt.prob(p)),
   );
 
-/** Probabilities as bars, those that are known, and a sentence; null where none is. */
+/** Those that are known, and a sentence; null where none is. */
 export function bars({ target, drafter }, sentence = '') {
   const names = [
     [W.views.target, target],
@@ -24,7 +24,7 @@ export function bars({ target, drafter }, sentence = '') {
   return drawn.length ? h('div.vl-draws', drawn, sentence && h('p.vl-help', sentence)) : null;
 }
 
-/** A probability as a bar with its number; a dot if it is unknown. */
+/** A dot if it is unknown. */
 const cell = (p) =>
   h(
     'td',

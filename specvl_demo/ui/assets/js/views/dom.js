@@ -53,13 +53,13 @@ export function button(text, fn, kind = 'vl-small', more = /** @type {any} */ ({
   return h('button', { class: kind, on: { click: fn }, ...props }, sign && icon(sign), text);
 }
 
-/** A button with a drawing, which says what it does where one points at it. */
+/** It says what it does where one points at it. */
 export function iconButton(sign, text, fn, kind = 'vl-tool', size = 16) {
   const more = { 'aria-label': text, title: text };
   return h('button', { class: kind, ...more, on: { click: fn } }, icon(sign, size));
 }
 
-/** A choice of files without a face of its own, opened by its `click`; onfiles gets the list. */
+/** Without a face of its own, opened by its `click`; onfiles gets the list. */
 export function filePicker(label, onfiles, more) {
   const change = ({ target }) => {
     onfiles([...target.files]);
@@ -81,7 +81,7 @@ export function download(name, content, type = 'application/jsonl') {
 export const headRow = (names) =>
   h('thead', h('tr', ...names.map((name) => h('th', { scope: 'col' }, name))));
 
-/** Write text only if it differs, to avoid needless layouts. */
+/** Only if it differs, to avoid needless layouts. */
 export function put(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -114,7 +114,7 @@ const ICONS = {
   edit: 'M3 13l.6-2.8 7-7 2.2 2.2-7 7zM9.4 4.4l2.2 2.2',
 };
 
-/** A small line drawing, hidden from screen readers: the button around it has the label. */
+/** Hidden from screen readers: the button around it has the label. */
 export function icon(name, size = 16) {
   const solid = ['play', 'pause', 'stop', 'back', 'next'].includes(name);
   const [inside, stroke] = solid ? ['currentColor', 'none'] : ['none', 'currentColor'];

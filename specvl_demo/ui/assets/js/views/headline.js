@@ -49,7 +49,7 @@ export function headline(race) {
 const doubtful = ({ tau }, doubted) =>
   hedged(doubted) ? W.headline.roughly(doubted) : W.headline.unknown(tau, doubted);
 
-/** How the words differ from the plain model's, where they do: as it is known of an example, or quoted. */
+/** As it is known of an example, or quoted. */
 function price(race, who, differs, quoted) {
   if (differs && race.meta.price) return W.headline.known(race.meta.price);
   if (!quoted) return '.';
@@ -59,7 +59,6 @@ function price(race, who, differs, quoted) {
   );
 }
 
-/** The sentence while lanes run, or are played back. */
 function whileRunning(race) {
   const { baseline: base, head, list, rivals, slower } = race;
   const speed = (lane) => race.now(lane).tokens_per_s || 0;
@@ -73,7 +72,7 @@ function whileRunning(race) {
   return [played, W.headline.going(...told)].filter(Boolean);
 }
 
-/** Which lanes give the plain model's answer, and which do not. differs: whether the answer told of before does not. */
+/** differs: whether the answer told of before does not agree with the plain model's. */
 function answers(race, lanes, differs) {
   const names = (some) => some.map((one) => one.title);
   const apart = lanes.filter((one) => differences(race, one));
@@ -84,7 +83,7 @@ function answers(race, lanes, differs) {
   ];
 }
 
-/** Several lanes of which none can be said to have won: what they wrote with each check, and why no more. */
+/** None can be said to have won: what they wrote with each check, and why no more. */
 function undecided(race, lanes) {
   const later = lanes.filter((one) => W.headline.slower(doubt(race, one).about));
   return [

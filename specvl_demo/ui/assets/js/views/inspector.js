@@ -158,14 +158,14 @@ export class Inspector {
     return this.explained(lane, round, node, at, [whyWritten(lane, token), parts]);
   }
 
-  /** Why a node is where it is, and what its round adds; beside it the pictures. at: its place in the answer's round. */
+  /** Beside the pictures. at: its place in the answer's round. */
   explained(lane, round, node, at, [why, parts]) {
     const more = [times(round), notes(noted(lane, round, this.names, node))];
     const words = h('div.vl-inspect-words', h('p.vl-why', why), parts, more);
     return [h('div.vl-inspect-grid', words, sight(this.race, lane, round, at))];
   }
 
-  /** A node of the tree that is no token of the answer: a draft that was not kept, or the token before the round. */
+  /** A draft that was not kept, or the token before the round. */
   drafted(lane, round, node) {
     const { tree, index } = round;
     const { kind, why, at } = whyUnused(lane, round, node);
@@ -180,7 +180,7 @@ export class Inspector {
     return this.explained(lane, round, node, at, [why, parts]);
   }
 
-  /** A token's chip, which opens it. now: the token that is open. */
+  /** now: the token that is open. */
   opener(lane, token, chip, label, now = null) {
     const current = token === now ? 'true' : null;
     const click = () => this.race.pick(lane, { token });
@@ -209,7 +209,7 @@ export class Inspector {
     return candidates(found, id, (row) => this.candidate(lane, row, place));
   }
 
-  /** A candidate's text, which can replace the token that was written if the question can be asked again. */
+  /** It can replace the token that was written if the question can be asked again. */
   candidate(lane, { id, text }, index) {
     const code = h('code', { title: shown(text) }, shown(text));
     const { ended, selected, meta } = this.race;

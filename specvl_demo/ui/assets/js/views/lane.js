@@ -1,5 +1,5 @@
-/* One lane's answer: text coloured by origin, piece by piece, as far as the race is shown. A piece is a token, or the
-   tokens that make one character together. The line under the text says what its colour says. */
+/* One lane's answer as far as the race is shown, coloured by origin, piece by piece: a token, or the tokens that
+   make one character together. */
 
 import { h, put } from './dom.js';
 import { term } from './explain.js';
@@ -11,8 +11,7 @@ import { W } from '../words/words.js';
 
 const SERIES = 6; // colours of series
 
-/** A lane's guarantee relative to the autoregressive one. Single precision has no badge: there,
- *  rounding changed no token. */
+/** Beside the autoregressive lane. Single precision has no badge: there, rounding changed no token. */
 function guarantee({ lossless, exactness, dtype, models }) {
   if (!lossless) return term(W.lane.lossy, W.lane.lossyHelp, 'vl-badge lossy');
   const [weights] = /\b\d-bit weights/.exec(models.target ?? '') ?? [];
@@ -23,8 +22,7 @@ function guarantee({ lossless, exactness, dtype, models }) {
     : null;
 }
 
-/** What a round drafted along the judged line: [{text, kind: 'draft' | 'relaxed' | 'rejected'}],
- *  the accepted first. */
+/** Along the judged line, the accepted first: [{text, kind: 'draft' | 'relaxed' | 'rejected'}]. */
 export function judgedDrafts(round) {
   const { path, tokens, tree } = round;
   const kept = path.slice(1).map((node, i) => [node, tokens[i].origin]);
@@ -107,8 +105,7 @@ export class LaneView {
     put(this.rest, laid(wordsOf(rest), MOST_TEXT));
   }
 
-  /** What the round in progress has drafted, after the answer: pale until it is verified, then
-   *  accepted or struck out. */
+  /** What is drafted after the answer: pale until it is verified, then accepted or struck out. */
   guesses() {
     const { round, drafted, verified } = (!this.plain && this.race.making(this.lane)) || {};
     const word = ({ text, kind }) => h('span.tk', { data: { kind }, text });
@@ -166,7 +163,7 @@ export class LaneView {
     });
   }
 
-  /** What the drafter had instead of the target's own tokens of a piece, struck through. */
+  /** What was drafted instead of the target's own tokens of a piece, struck through. */
   rejectedText({ start, stop }) {
     const struck = ({ origin, round }) => {
       const { texts } = this.lane.rounds[round].tree;
@@ -177,7 +174,7 @@ export class LaneView {
     return this.plain ? [] : this.lane.tokens.slice(start, stop).flatMap(struck);
   }
 
-  /** The element that shows a token; null while its character waits for the rest. */
+  /** Null while its character waits for the rest. */
   nodeOf(token) {
     return this.nodes[this.lane.tokens[token]?.piece] ?? null;
   }
@@ -210,8 +207,8 @@ export class LaneView {
     this.compare();
   }
 
-  /** Mark where this answer and AR's differ, once both are complete; in AR's, what it shares with the focused lane is
-   *  shaded. */
+  /** Where this answer and AR's differ, once both are complete; in AR's, what it shares with the focused lane
+   *  is shaded. */
   compare() {
     const { race, lane } = this;
     const base = race.baseline;
@@ -239,7 +236,6 @@ export class LaneView {
     return [relaxed && W.lane.relaxed(relaxed), W.stop[lane.end.stop]].filter(Boolean).join(' · ');
   }
 
-  /** Mark the tokens that one round wrote together. */
   light(round) {
     if (round === this.lit) return;
     this.lit = round;

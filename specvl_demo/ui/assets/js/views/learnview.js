@@ -1,4 +1,4 @@
-/* A lesson for every paper, in the methods' own words from the catalog; the other methods are a list. */
+/* A lesson for every paper, in the methods' own words; the other methods are a list. */
 
 import { Chart } from './chart.js';
 import { declared } from './declared.js';
@@ -66,8 +66,8 @@ export class LearnView {
     return node;
   }
 
-  /** Show the example's recorded race: the tree of its most instructive round, and the method's own chart or what its
-   *  drafter saw. */
+  /** Its recorded race: the tree of the most instructive round, and the method's own chart or what its drafter
+   *  saw. */
   async fetch(node) {
     this.near.unobserve(node);
     const race = new Race();
@@ -100,7 +100,6 @@ export class LearnView {
 const lesson = (name, words, live) =>
   h('article.vl-card.vl-lesson', { id: `lesson-${name}` }, h('div', words), live);
 
-/** First of all: how to read the text. */
 function colours() {
   const line = (o) =>
     h('li', h('span', { class: `tk ${o}`, text: W.legend[o] }), ` ${W.learn.origins[o]}`);

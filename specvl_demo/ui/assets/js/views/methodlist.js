@@ -1,4 +1,4 @@
-/* The choice of methods: the papers' first, the others in a list of their own. The plain lane is no choice. */
+/* The papers' methods first, the others in a list of their own. The plain lane is no choice. */
 
 import { coloursOf } from '../state/colours.js';
 import { button, folded, h, put } from './dom.js';
@@ -44,7 +44,7 @@ export class MethodList {
     put(this.note, text);
   }
 
-  /** Every method's chip: chosen or not, possible or not, and the colour of its lane. papers: how many run here. */
+  /** papers: how many run here. */
   show(request, served, lanes, papers) {
     const colours = coloursOf(lanes);
     let others = 0; // the expert's way to make one is none of them

@@ -37,7 +37,7 @@ export class MethodPanel {
     this.show();
   }
 
-  /** The fields of what was told: preset and parts, then the parameters, most of them for experts. */
+  /** Preset and parts, then the parameters, most of them for experts. */
   show() {
     const { problem = '', params } = this.told;
     const shape = this.shape();
@@ -75,7 +75,7 @@ export class MethodPanel {
     this.on.change();
   }
 
-  /** How many values differ from the pair's own; until it is known which those are, all that are given. */
+  /** From the pair's own; until it is known which those are, all that are given. */
   get changed() {
     const { parts, params, rest, values } = this;
     return parts ? parts.changed + params.changed + rest.changed : Object.keys(values).length;

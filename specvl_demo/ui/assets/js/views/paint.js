@@ -42,7 +42,7 @@ export class Painter {
     this.seen.unobserve(node);
   }
 
-  /** This chart has new data; `now` skips its waiting time, since the visitor requested it. */
+  /** It has new data; `now` skips its waiting time, since the visitor requested it. */
   dirty(node, now = false) {
     const chart = this.charts.get(node);
     if (!chart) return;
@@ -68,19 +68,19 @@ export class Painter {
     }
   }
 
-  /** Run `fn` in the next frame whatever computes: the visitor asked for it. */
+  /** In the next frame whatever computes: the visitor asked for it. */
   now(fn) {
     this.asked.add(fn);
     this.wake();
   }
 
-  /** Run `fn`, which writes text, with the next text, once however often it is asked for. */
+  /** Writes text, once however often it is asked for. */
   soon(fn) {
     this.texts.fns.add(fn);
     this.wake();
   }
 
-  /** Run `fn`, which draws more than text, when that is affordable. */
+  /** Draws more than text, when that is affordable. */
   affordably(fn) {
     this.heavy.fns.add(fn);
     this.wake();
@@ -103,7 +103,6 @@ export class Painter {
     this.sleep(now);
   };
 
-  /** Run what waits, if it is due. */
   runDue(kind, now, wait) {
     if (!kind.fns.size || kind.due > now || wait === Infinity) return false;
     kind.due = now + wait;
@@ -142,7 +141,7 @@ export class Painter {
     else if (wait < Infinity) this.later = setTimeout(() => this.wake(), wait);
   }
 
-  /** Milliseconds that all charts in view take to be drawn once. */
+  /** Milliseconds to draw all charts in view once. */
   get cost() {
     return [...this.charts.values()].reduce(
       (sum, chart) => sum + (chart.visible ? chart.cost : 0),
@@ -151,7 +150,7 @@ export class Painter {
   }
 }
 
-/** Run what was asked for until now; whether there was something. */
+/** Returns whether something was asked for. */
 function run(fns) {
   const all = [...fns];
   fns.clear();

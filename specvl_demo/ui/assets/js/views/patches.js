@@ -1,4 +1,4 @@
-/* Pictures with their patches: where the drafter looked as it guessed a token, and which patches a view of it saw. */
+/* Pictures with their patches: where the drafter looked, and which patches a view of it saw. */
 
 import { h, options, put } from './dom.js';
 import { contrast } from '../records/looks.js';
@@ -14,15 +14,15 @@ function pictures(media, spans) {
     .filter(({ url }) => url);
 }
 
-/** The pictures of a race with their patches; null without pictures. at: the token's place in its round. */
+/** Null without pictures. at: the token's place in its round. */
 export function sight(race, lane, round, at) {
   const list = pictures(race.meta.shown ?? [], lane.begin.spans);
   const looks = Array.isArray(round.notes.attention) ? round.notes.attention[at] : null;
   return list.length ? heatmap(lane, list, typeof looks === 'string' ? looks : null) : null;
 }
 
-/** The pictures, dark where the drafter did not look, or what a view was not shown. looks: base64, a byte a visual
- *  position; null if unknown. */
+/** Dark where the drafter did not look, or what a view was not shown. looks: base64, a byte a visual position;
+ *  null if unknown. */
 function heatmap(lane, list, looks) {
   const views = lane.begin.seen.filter((seen) => seen.index.some((i) => i >= 0));
   const modes = [
@@ -45,7 +45,7 @@ function heatmap(lane, list, looks) {
   return h('figure.vl-sight', modes.length > 1 && picker(modes, show), strip, key, note);
 }
 
-/** Opacity of every patch of a span, row by row, and the kind of cover; null if nothing is painted. */
+/** Of every patch of a span, row by row, its opacity, and the kind of cover; null if nothing is painted. */
 function paint(lane, span, mode, looks) {
   if (!span.rows || !span.cols || mode === undefined) return null;
   const n = span.rows * span.cols;
@@ -63,7 +63,7 @@ function paint(lane, span, mode, looks) {
   return { kind: 'hidden', cover: hidden };
 }
 
-/** The bytes of base64; none if it is something else. */
+/** None if it is something else than base64. */
 function decoded(looks) {
   try {
     return Uint8Array.from(atob(looks), (c) => c.charCodeAt(0));
@@ -100,7 +100,7 @@ function share(view, list) {
   return words ? `${told} ${W.patches.instead(words)}` : told;
 }
 
-/** A menu of the modes: one stop of the keyboard, however many there are. */
+/** One stop of the keyboard, however many modes there are. */
 function picker(modes, show) {
   const on = { change: (e) => show(e.target.value) };
   return h('select', { 'aria-label': W.patches.choose, on }, options(modes));

@@ -1,4 +1,4 @@
-/* The controls of a replay (state/replay.js): play, pause, scrub, its speed. */
+/* Plays, pauses and scrubs a replay (state/replay.js), and sets its speed. */
 
 import { button, h, put, icon, iconButton } from './dom.js';
 import { W, fmt } from '../words/words.js';

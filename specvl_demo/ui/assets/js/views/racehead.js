@@ -1,4 +1,4 @@
-/* The head of the race: where it comes from, what was asked, the replay's controls, what it can be kept as. */
+/* Where the race comes from, what was asked, the replay's controls, what it can be kept as. */
 
 import { h, put } from './dom.js';
 import { Player } from './player.js';
@@ -34,7 +34,7 @@ export class RaceHead {
     this.thumbs.replaceChildren();
   }
 
-  /** Where the race comes from: recorded, a file, live, or live a moment ago. */
+  /** Recorded, a file, live, or live a moment ago. */
   origin() {
     const { source, file } = this.race.meta;
     const over = this.race.whole;

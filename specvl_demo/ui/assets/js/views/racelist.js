@@ -1,4 +1,4 @@
-/* The list of the visitor's own races, and what opens traces from disk, below the examples. */
+/* The visitor's own races, and what opens traces from disk, below the examples. */
 
 import { button, download, filePicker, folded, h, icon, iconButton, put, tell } from './dom.js';
 import * as trace from '../records/trace.js';

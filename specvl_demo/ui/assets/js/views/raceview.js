@@ -71,7 +71,6 @@ export class RaceView {
     return h('div.vl-race.idle', head, this.body, this.chase.node);
   }
 
-  /** What the colours of tokens mean, and whether rejected drafts are shown. */
   legend() {
     const change = () => this.node.classList.toggle('rejects', box.checked);
     const box = h('input', { type: 'checkbox', id: 'vl-rejected', on: { change } });

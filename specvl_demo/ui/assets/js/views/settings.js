@@ -6,7 +6,7 @@ import { W } from '../words/words.js';
 
 let serial = 0;
 
-/** Fields for some parameters over an object of changed values. */
+/** Over an object of changed values. */
 export class Fields {
   constructor(params, values, onchange) {
     this.params = params;
@@ -93,7 +93,7 @@ function write({ choices }, value) {
   return choices?.find(([choice]) => choice === value)?.[1] ?? String(value);
 }
 
-/** An input for one kind of value; its `show` writes a value into it. */
+/** Its `show` writes a value into it. */
 function control(param, id, onset) {
   if (param.kind === 'bool') {
     const box = h('input', { type: 'checkbox', id, on: { change: () => onset(box.checked) } });
@@ -118,7 +118,7 @@ function control(param, id, onset) {
   return Object.assign(number, { show });
 }
 
-/** Several of the choices at once, joined into one value; at least one stays. */
+/** Joined into one value; at least one stays. */
 function several(param, id, onset) {
   const change = () => {
     const on = boxes.filter((one) => one.checked).map((one) => one.value);
@@ -135,8 +135,7 @@ function several(param, id, onset) {
   return Object.assign(h('div.vl-several', props, labels), { show });
 }
 
-/** A number within the declared bounds, or "auto" where it is allowed; anything invalid becomes the default. Text
-    without choices is any. */
+/** Or "auto" where it is allowed; anything invalid becomes the default. Text without choices is any. */
 function within(param, text) {
   if (param.kind === 'choice') return text;
   if (param.auto && text.trim() === 'auto') return 'auto';

@@ -122,7 +122,7 @@ export class Story {
     this.next.disabled = this.at === this.steps.length - 1;
   }
 
-  /** The answer as far as it is written, and what is drafted behind it; the newest words alone are coloured. */
+  /** And what is drafted behind it; the newest words alone are coloured. */
   answer({ round, checked, over }) {
     const { given, pieces, whole, rounds } = this.lane;
     const plain = round && !countDrafted(round);

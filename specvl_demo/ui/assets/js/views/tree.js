@@ -61,7 +61,7 @@ export class TreeView {
     if (this.race.focused) this.race.select({ lane: this.race.focus, round: index });
   }
 
-  /** A node, or one whose word or whose surroundings are clicked, is picked. */
+  /** One whose word or surroundings are clicked is picked too. */
   click({ target, clientX, clientY }) {
     if (!this.spots) return;
     const { left, top } = this.svg.getBoundingClientRect();
@@ -101,7 +101,7 @@ export class TreeView {
     this.race.pick(focused, at >= 0 ? { token } : { round: round.index, node });
   }
 
-  /** The node that is picked, or whose token is; the target's own token comes after all that were drafted. */
+  /** Or whose token is; the target's own token comes after all that were drafted. */
   get picked() {
     const { selected, focused, currentRound: round } = this.race;
     const token = focused.tokens[selected?.token];
@@ -140,7 +140,7 @@ export class TreeView {
     this.markPicked();
   };
 
-  /** The picked node stands out; it, or else the end of the round, is in sight where the tree is wider than its box. */
+  /** It, or else the end of the round, is in sight where the tree is wider than its box. */
   markPicked() {
     const { box, parts, picked, spots } = this;
     parts.forEach(({ node }, i) => {
@@ -222,7 +222,7 @@ export class TreeView {
     this.svg.replaceChildren(...groups, this.sweep);
   }
 
-  /** What stands for a node: a diamond for the target's own token, else a circle as large as it is likely. */
+  /** A diamond for the target's own token, else a circle as large as it is likely. */
   dot(i, own, p, title) {
     const [x, y] = this.spots[i];
     const diamond = { d: `M${x - 5} ${y}L${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}Z` };
@@ -232,7 +232,7 @@ export class TreeView {
     return svg(own ? 'path.node' : 'circle.node', { ...props, ...(own ? diamond : circle) }, told);
   }
 
-  /** Show as much of the round as is made: {drafted, verified}, null for all of it. */
+  /** As much as is made: {drafted, verified}, null for all of it. */
   grow(making) {
     const deepest = this.px.length - 1;
     const drafted = making ? making.drafted * deepest : Infinity;
@@ -273,8 +273,7 @@ function leavesOf({ tree, path, tokens }) {
   return ends.length + Number(tokens.at(-1).origin === 'target' && !ends.includes(path.at(-1)));
 }
 
-/** Where the columns stand. Where room is short, the words of a chain stand on two lines, then are cut; then the
- *  whole scrolls. */
+/** Where room is short, the words of a chain stand on two lines, then are cut; then the whole scrolls. */
 function columns(plan, words, prob, width) {
   const spread = (most, lines) => ({
     ...place(plan, words, prob, width, most, lines),
@@ -310,7 +309,7 @@ function place(plan, words, prob, width, most, lines) {
   return { px, ends, wide: Math.max(width, Math.ceil(Math.max(...ends)) + PAD.right) };
 }
 
-/** Depth and row of every node. With `own`, one more node at the end stands for the target's own token. */
+/** With `own`, one more node at the end stands for the target's own token. */
 function lay(tree, path, own) {
   const depth = depths(tree);
   const parent = [...tree.parent];
@@ -338,7 +337,7 @@ function curve([x0, y0], [x1, y1], width) {
   return svg('path.edge', { 'stroke-width': width.toFixed(2), d });
 }
 
-/** The beginning of a token, as long as there is room beside its node. */
+/** As long as there is room beside its node. */
 const short = (text, most) => shown(text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 /** Beside a leaf, above a node that has children. */
@@ -351,7 +350,7 @@ function label(x, y, text, inner, high) {
   });
 }
 
-/** The drafter's probability: behind a leaf's text, below a node that has children. */
+/** Behind a leaf's text, below a node that has children. */
 function chance(x, y, p, text, inner) {
   const at = inner ? [x - 8, y + 16] : [x + 14 + CHAR * text.length, y + 3.5];
   return svg('text.chance', { x: at[0].toFixed(1), y: at[1].toFixed(1), text: fmt.prob(p) });

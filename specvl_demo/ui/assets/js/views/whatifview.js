@@ -52,7 +52,7 @@ export class WhatIf {
     return { name, fill, label, value, node };
   }
 
-  /** The figures of the focused lane's recorded race, which are the sliders' initial positions. */
+  /** The recorded figures are the sliders' initial positions. */
   load = () => {
     const { race } = this;
     const lane = race.focused;
@@ -105,7 +105,7 @@ export class WhatIf {
     return h('div.vl-slider', label, term(title, help), out, input, was);
   }
 
-  /** Show the three lanes again, each at its own pace. */
+  /** Each lane at its own pace. */
   play() {
     this.begun = performance.now();
     this.shown = 0;
@@ -154,7 +154,7 @@ export class WhatIf {
     this.drawCurve(made);
   };
 
-  /** Every round as a block, as wide as what it wrote: guessed tokens green, the target's own blue. */
+  /** As wide as what it wrote: guessed tokens green, the target's own blue. */
   drawRounds({ rounds }) {
     const wide = (n) => ({ style: { 'flex-grow': String(n) } });
     const block = ({ kept }) =>
@@ -163,7 +163,7 @@ export class WhatIf {
     this.rounds.setAttribute('aria-label', WHATIF.roundsSay(rounds.length));
   }
 
-  /** Speedup for every draft length, the other values as they are; the chosen one marked. */
+  /** The other values as they are; the chosen draft length marked. */
   drawCurve(made) {
     const at = (gamma) => simulate(this.known, { ...this.values, gamma }).speedup;
     const points = Array.from({ length: LONGEST }, (_, i) => at(i + 1));
@@ -173,7 +173,7 @@ export class WhatIf {
   }
 }
 
-/** A curve of speedups, one for every draft length from 1, with one point marked; pixels wide. */
+/** A speedup for every draft length from 1, one marked; pixels wide. */
 function plot(points, [gamma, now], width) {
   const { left, top, bottom } = BOX;
   const right = width - 14;
