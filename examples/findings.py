@@ -6,6 +6,7 @@ and folds, but no models and no files.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,12 @@ from specvl_demo.report.metrics import Comparison, compare_with_ar
 from specvl_demo.report.remarks import timing_doubt
 
 UNTIMED = {"short": "too few to time", "disturbed": "timing disturbed"}
+NARROW = {"pocket": 5e-4, "photo": 0.1}
+"""Nats between the two likeliest tokens below which another processor or number of threads may
+choose the other one, by pair. Vision is torch's, whose last bits differ there; rounding to 8 bits
+then moves the photo pair's margins by up to half a nat (0.05 to 0.1 where tokens nearly tie), the
+pocket pair's by less than its record has digits.
+"""
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,15 @@ def said(found: Finding) -> str:
         f" tokens kept a round, which cost {cost['draft']:.1f} autoregressive steps to draft and"
         f" {cost['verify']:.1f} to verify{relaxed}."
     )
+
+
+def least_margin(lanes: Sequence[LaneRecords]) -> float:
+    """Return by how many nats the target prefers its likeliest token to the next one where it is
+    least sure, over all tokens of all answers.
+    """
+    rounds = [round_ for lane in lanes for round_ in lane.rounds]
+    listed = [likely for round_ in rounds for likely in round_.candidates or ()]
+    return min(math.log(first.prob / second.prob) for first, second, *_ in listed if second.prob)
 
 
 def checksum(lanes: Sequence[LaneRecords]) -> str:

@@ -149,6 +149,11 @@ def recording(runner: JobRunner, example: Example, machine: str) -> Example:
     records.write_trace(HERE / trace, lines)
     if (now := findings.checksum(gather_lanes(lines))) != example["read"]["of"]:
         sys.stderr.write(f"{example['id']}: answers ({now}) that have not been read; read them.\n")
+    if (margin := findings.least_margin(gather_lanes(lines))) < findings.NARROW[example["pair"]]:
+        sys.stderr.write(
+            f"{example['id']}: an answer hangs on a margin of {margin:.4f} nats, which another"
+            " processor may decide otherwise; choose another question.\n"
+        )
     today = datetime.now(timezone.utc).date().isoformat()
     return {
         "trace": trace,

@@ -70,6 +70,25 @@ def test_every_examples_answer_was_read_and_says_what_is_wrong(one: dict):
     assert one["why"] == findings.sentences(findings.find_all(one["id"], race(one)))
 
 
+HANGING = {"photographer", "mountains", "hillside", "stream", "astronaut", "autumn"}
+"""Races to be exchanged when the photo pair's are recorded anew: with one thread, or as on AVX2,
+five of their answers go on differently.
+"""
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param(tile, marks=pytest.mark.xfail(strict=True) if tile["id"] in HANGING else ())
+        for tile in TILES
+    ],
+    ids=lambda one: one["id"],
+)
+def test_no_examples_answer_hangs_on_what_another_processor_decides(one: dict):
+    """No token of any lane was nearly another one, so Run gives what the tile shows."""
+    assert findings.least_margin(race(one)) >= findings.NARROW[one["pair"]]
+
+
 @pytest.mark.parametrize("pair", sorted({tile["pair"] for tile in WINS}))
 def test_the_race_that_a_pair_begins_with_has_a_rejected_draft(pair: str):
     """It is the first right one, and showing rejected drafts changes its answer."""
