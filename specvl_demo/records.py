@@ -405,7 +405,7 @@ def dump_trace(records: Iterable[Record]) -> str:
 
 
 def write_trace(path: str | Path, records: Iterable[Record]) -> None:
-    Path(path).write_text(dump_trace(records), encoding="utf-8")
+    Path(path).write_text(dump_trace(records), "utf-8")
 
 
 def validate(record: Record) -> None:
@@ -439,6 +439,11 @@ class LaneRecords(NamedTuple):
     @property
     def text(self) -> str:
         return "".join(token.text for round_ in self.rounds for token in round_.tokens)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the answer was written to its end."""
+        return self.end is not None and self.end.stop in WHOLE
 
     @property
     def records(self) -> list[Record]:

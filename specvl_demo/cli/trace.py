@@ -34,7 +34,7 @@ def run_action(options: argparse.Namespace) -> int:
             pdf = " For a PDF, print the .svg from a browser." if suffix == ".svg" else ""
             raise InputError(f"--out {out} must end in {suffix}, since {what} is written.{pdf}")
         try:
-            out.write_text(content(lanes), encoding="utf-8")
+            out.write_text(content(lanes), "utf-8")
         except (OSError, ValueError) as fault:
             raise file_error("written", f"--out {out}", fault) from None
         sys.stdout.write(f"{out}\n")

@@ -133,7 +133,7 @@ def from_json(text: str) -> tuple[PairSpec, ...]:
     return tuple(specs)
 
 
-PAIRS = from_json(Path(__file__).with_name("pairs.json").read_text(encoding="utf-8"))
+PAIRS = from_json(Path(__file__).with_name("pairs.json").read_text("utf-8"))
 
 
 def find(pair_id: str) -> PairSpec:

@@ -36,7 +36,7 @@ def config(checkpoint: Checkpoint, name: str = "config.json") -> dict[str, Any] 
     folder = _folder(checkpoint)
     if folder is None or not (folder / name).is_file():
         return None
-    return json.loads((folder / name).read_text(encoding="utf-8"))
+    return json.loads((folder / name).read_bytes())
 
 
 def fingerprint(checkpoint: Checkpoint) -> str | None:

@@ -40,7 +40,7 @@ def bundle_scripts(entry: Path) -> str:
             names = match[2] or "{" + match[1].replace(" as ", ": ") + "}"
             return f"const {names} = {add((path.parent / match[3]).resolve())};"
 
-        source = _COMMENT.sub("", path.read_text(encoding="utf-8"))
+        source = _COMMENT.sub("", path.read_text("utf-8"))
         exported = [match[2] for match in _EXPORT.finditer(source)]
         exported += [match[1] for match in _EXPORT_LIST.finditer(source)]
         body = _EXPORT_LIST.sub("", _EXPORT.sub(r"\1", _IMPORT.sub(bind, source)))
@@ -56,4 +56,4 @@ def bundle_scripts(entry: Path) -> str:
 
 def bundle_styles() -> str:
     """Return all sheets as one."""
-    return "".join(sheet.read_text(encoding="utf-8") for sheet in SHEETS)
+    return "".join(sheet.read_text("utf-8") for sheet in SHEETS)

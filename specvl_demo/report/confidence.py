@@ -6,7 +6,6 @@ The words are calibrated, for one target, on held-out questions with known answe
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 
@@ -37,15 +36,17 @@ SENTENCES = {
 def lowest_probability(rounds: Iterable[Round]) -> float | None:
     """Return the lowest probability that the target assigns to a token with a letter or a digit.
 
-    None if there is no such token, or if the records lack a probability.
+    None if there is no such token, or if one is not among the recorded candidates.
     """
-    probs = []
+    found: list[float] = []
     for round_ in rounds:
-        for at, token in enumerate(round_.tokens):
+        for token, listed in zip(round_.tokens, round_.candidates or [[]] * len(round_.tokens)):
             if re.search(r"\w", token.text):
-                probs.append(_probability(round_, at))
-    numbers = [prob for prob in probs if prob is not None]
-    return min(numbers) if numbers and len(numbers) == len(probs) else None
+                probs = [likely.prob for likely in listed if likely.id == token.id]
+                if not probs:
+                    return None
+                found += probs
+    return min(found, default=None)
 
 
 def confidence(lane: LaneRecords) -> Confidence | None:
@@ -77,15 +78,3 @@ def confidence_sentence(lanes: Iterable[LaneRecords]) -> str | None:
     if opinion is None:
         return None
     return SENTENCES[opinion.word].format(right=f"{100 * opinion.right:.0f}")
-
-
-def _probability(round_: Round, at: int) -> float | None:
-    token = round_.tokens[at]
-    node = at + 1
-    for candidate in round_.candidates[at] if round_.candidates else ():
-        if candidate.id == token.id:
-            return candidate.prob
-    # A relaxed token may not be among the likeliest: its node of the tree has it.
-    logp = round_.tree.target_logp
-    logp_of_token = logp[round_.path[node]] if logp and node < len(round_.path) else None
-    return None if logp_of_token is None else math.exp(logp_of_token)

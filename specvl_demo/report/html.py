@@ -49,7 +49,7 @@ def race_page(
         "rules": remarks.RULES,
     }
     scripts = _scripts()
-    template = Template(Path(__file__).with_name("race.html").read_text(encoding="utf-8"))
+    template = Template(Path(__file__).with_name("race.html").read_text("utf-8"))
     return template.substitute(
         title=escape(title),
         policy=_security_policy(scripts),
@@ -70,7 +70,7 @@ def _plain_names(lanes: Sequence[LaneRecords]) -> dict[str, str]:
 @cache
 def _scripts() -> tuple[str, str]:
     """Return the drawing library and the page, as texts that end no script element."""
-    texts: Any = (PLOTLY.read_text(encoding="utf-8"), bundle.bundle_scripts(ENTRY))
+    texts: Any = (PLOTLY.read_text("utf-8"), bundle.bundle_scripts(ENTRY))
     return tuple(text.replace("</script", "<\\/script").replace("<!--", "<\\!--") for text in texts)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from specvl_demo.records import WHOLE, LaneRecords, Round, tie_nats
+from specvl_demo.records import LaneRecords, Round, tie_nats
 from specvl_demo.report.metrics import FEWEST, accepted_by_depth, compare_with_ar, timings
 
 MIN_TOKENS = 20
@@ -124,7 +124,7 @@ def compare_answers(lane: LaneRecords, ar: LaneRecords) -> Agreement:
     """Compare two answers to one question, as far as both go."""
     ours = lane.token_ids
     theirs = ar.token_ids
-    whole = _is_complete(lane) and _is_complete(ar)
+    whole = lane.is_whole and ar.is_whole
     changes = find_changes(theirs, ours)
     if not changes:
         same = whole and len(ours) == len(theirs)
@@ -237,13 +237,8 @@ def ar_lane(lanes: Sequence[LaneRecords]) -> LaneRecords | None:
     return next((lane for lane in lanes if lane.begin.method == "ar"), None)
 
 
-def _is_complete(lane: LaneRecords) -> bool:
-    """Whether a lane wrote its answer to its end."""
-    return lane.end is not None and lane.end.stop in WHOLE
-
-
 def _why_cut(lanes: Sequence[LaneRecords]) -> str | None:
-    return None if all(map(_is_complete, lanes)) else CUT
+    return None if all(lane.is_whole for lane in lanes) else CUT
 
 
 def _highest_load(lane: LaneRecords, ar: LaneRecords, share: str) -> float:

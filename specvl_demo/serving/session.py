@@ -299,12 +299,12 @@ class Race:
 
     def figure(self, path: str | os.PathLike[str]) -> None:
         """Write the race as one SVG figure, for a page or a paper."""
-        Path(path).write_text(figure.race_svg(self.lanes), encoding="utf-8")
+        Path(path).write_text(figure.race_svg(self.lanes), "utf-8")
 
     def html(self, path: str | os.PathLike[str]) -> None:
         """Write the page with this race, read-only, as one HTML file that opens in any browser."""
         page = html.race_page(self.lanes, names=note_names())
-        Path(path).write_text(page, encoding="utf-8")
+        Path(path).write_text(page, "utf-8")
 
 
 class Pair:

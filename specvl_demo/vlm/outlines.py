@@ -46,7 +46,7 @@ _NAMED = 4
 def read_json(path: Path) -> JsonObject:
     """Return the top-level table of a JSON file; ValueError with a sentence if it has none."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_bytes())
     except (OSError, ValueError) as fault:
         raise ValueError(f"{path.name} of {path.parent.name} cannot be read: {fault}") from None
     if not isinstance(content, dict):

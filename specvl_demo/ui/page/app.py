@@ -82,7 +82,7 @@ def page_component(server_functions: Sequence[Callable[..., Any]]) -> gr.HTML:
         "scripts": list(map(_public_path, SCRIPTS)),
         "styles": list(map(_public_path, bundle.SHEETS)),
     }
-    on_load = (OWN / "on_load.js").read_text(encoding="utf-8")
+    on_load = (OWN / "on_load.js").read_text("utf-8")
     return gr.HTML(
         value="",
         # The page's styles are loaded later.
