@@ -47,7 +47,7 @@ def pair_questions(pair: PairSpec) -> list[Question]:
 
 def shipped_questions(pair: PairSpec, *splits: str, **shared: Any) -> list[Question]:
     """Return a pair's shipped questions of these splits. shared: What all are asked with."""
-    lines = (EXAMPLES / pair.questions).read_text(encoding="utf-8").splitlines()
+    lines = (EXAMPLES / pair.questions).read_text("utf-8").splitlines()
     some = [line for line in lines if json.loads(line)["split"] in splits]
     find = partial(find_file, folders=(EXAMPLES,))
     return list(read_lines(some, pair.questions, lambda line: read({**line, **shared}, find)))

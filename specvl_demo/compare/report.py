@@ -21,6 +21,7 @@ from specvl_demo.pairs.fitting import PACKED
 from specvl_demo.question import Question
 from specvl_demo.records import JsonObject, LaneRecords
 from specvl_demo.report import tables
+from specvl_demo.report.figure import heat_map_svg
 from specvl_demo.report.metrics import accepted_by_depth, compare_with_ar
 from specvl_demo.report.remarks import rough_factor
 from specvl_demo.report.tables import Rows
@@ -362,11 +363,12 @@ def shared_figures(repeats: Sequence[RepeatResult], name: str) -> JsonObject:
 
 @dataclass
 class ReportPage:
-    """The content of a report."""
+    """The content of a report. figure: An SVG of speedups by kind, "" without."""
 
     tables: list[Table]
-    before: list[str] = field(default_factory=list)
-    after: list[str] = field(default_factory=list)
+    figure: str
+    before: list[str]
+    after: list[str]
 
     def to_markdown(self) -> str:
         parts = list(self.before)
@@ -410,18 +412,16 @@ def report_of(
 def provenance_line(machine: JsonObject) -> str:
     """Return one line for every set of figures: machine, versions, weights, commit, time, load."""
     threads, versions, weights = (machine.get(key) for key in ("threads", "versions", "weights"))
-    precision = machine.get("dtype")
-    packed = PACKED.get(machine.get("quantised", "none"))
-    precision = f"{precision}, {packed} weights" if precision and packed else precision
+    dtype, packed = machine.get("dtype"), PACKED.get(machine.get("quantised", "none"))
     parts = [
         machine.get("title"),
         machine.get("processor"),
         threads and _count_things(threads, "thread"),
-        f"{precision} on {machine.get('device')}" if precision else None,
-        "own kernels" if machine.get("kernels") else None,
+        dtype and f"{dtype}{f', {packed} weights' if packed else ''} on {machine.get('device')}",
+        machine.get("kernels") and "own kernels",
         ", ".join(f"{name} {version}" for name, version in (versions or {}).items()),
         weights and "weights " + " ".join(f"{role} {v}" for role, v in weights.items() if v),
-        f"commit {machine['commit']}" if machine.get("commit") else None,
+        machine.get("commit") and f"commit {machine['commit']}",
         machine.get("when"),
         "busy" in machine
         and f"others used {100 * machine['others_share_meanwhile']:.0f} % of the machine",
@@ -443,15 +443,20 @@ def page_of(report: JsonObject) -> ReportPage:
     notes = [f"{row['method']}: {row['note']}" for row in rows if row["note"]]
     disturbed = {key: f"{HEADS[key]}, disturbed" for key in TIMES}
     heads = HEADS | (disturbed if report["machine"].get("busy") else {})
-    tables = [
+    some = [
         _table("Decoding", rows, heads, DECODING),
         _table("From pictures to answer", rows, heads, TOTAL),
         _table("Speed by kind of question, × our AR", _by_kind(rows, "speedup_vs_ar"), heads),
         _table("τ by kind of question", _by_kind(rows, "tau"), heads),
         _table("Drafted positions kept, by depth", _accepted_by_depth(rows), heads),
     ]
-    filled = [table for table in tables if len(table[2]) > 1]
-    return ReportPage(filled, _condition_lines(report), notes)
+    filled = [table for table in some if len(table[2]) > 1]
+    before = _condition_lines(report)
+    caption = (
+        f"{settings['pair']}, {settings['sampling']}. {' '.join(before)}"
+        f" {tables.with_settings(settings['methods'].items())}"
+    )
+    return ReportPage(filled, heat_map_svg(rows, caption), before, notes)
 
 
 def _table(

@@ -38,15 +38,15 @@ def lowest_probability(rounds: Iterable[Round]) -> float | None:
 
     None if there is no such token, or if one is not among the recorded candidates.
     """
-    found: list[float] = []
+    all_probs: list[float] = []
     for round_ in rounds:
         for token, listed in zip(round_.tokens, round_.candidates or [[]] * len(round_.tokens)):
             if re.search(r"\w", token.text):
                 probs = [likely.prob for likely in listed if likely.id == token.id]
                 if not probs:
                     return None
-                found += probs
-    return min(found, default=None)
+                all_probs += probs
+    return min(all_probs, default=None)
 
 
 def confidence(lane: LaneRecords) -> Confidence | None:

@@ -1,24 +1,23 @@
-"""One race as a figure for web pages and papers: every lane's answer in the colours of its tokens,
-its rounds on its own clock, and its figures. Plain SVG, without scripts and fonts.
+"""Figures for web pages and papers, in plain SVG without scripts and fonts: one race, with every
+lane's answer in the colours of its tokens and its rounds on its own clock; a comparison's heat map.
 
-Texts of a trace may come from anyone: they are escaped, and cut if they are long.
+Texts may come from anyone: they are escaped, and cut if they are long.
 """
 
 from __future__ import annotations
 
-import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from itertools import groupby
 from typing import NamedTuple
 from unicodedata import east_asian_width
 
-from specvl_demo.records import LaneRecords, Origin, Round
+from specvl_demo.records import JsonObject, LaneRecords, Origin, Round
 from specvl_demo.report import remarks
 from specvl_demo.report.colours import ORIGINS, PHASE
 from specvl_demo.report.metrics import measure_lanes, runs
-from specvl_demo.report.tables import one_line, race_caption
+from specvl_demo.report.tables import one_line, plain, race_caption
 
 WIDTH, MARGIN = 960, 20
 CELL, LINE = 7.8, 20
@@ -39,7 +38,8 @@ PHASES = {
     "verifying": PHASE["verify_s"],
     "rest": PHASE["other_s"],
 }
-_NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+NAMES, ROW = 150, 44
+"""Width of a heat map's names of methods, and height of a row."""
 
 
 class Letter(NamedTuple):
@@ -54,28 +54,66 @@ class Letter(NamedTuple):
 
 
 def race_svg(lanes: Sequence[LaneRecords]) -> str:
-    """Return the figure as text."""
-    first = lanes[0].begin
-    title = first.notes.question or "A race"
+    """Return the figure of a race as text."""
     longest = max((lane.rounds[-1].clock_s for lane in lanes if lane.rounds), default=0.0) or 1.0
-    y = MARGIN + 8.0
-    parts = [_svg_text(MARGIN, y, one_line(title, COLUMNS), 'font-weight="700" font-size="15"')]
-    y += 30
+    y = MARGIN + 38.0
+    parts: list[str] = []
     for lane in lanes:
         drawn, y = _draw_lane(lane, lanes, longest, y)
         parts += drawn
     parts += _draw_legend(y)
-    caption = textwrap.wrap(one_line(race_caption(lanes), 12 * COLUMNS), COLUMNS + 20)
-    parts += [_svg_text(MARGIN, y + 36 + 16 * i, text, _SMALL) for i, text in enumerate(caption)]
-    height = round(y + 36 + 16 * len(caption))
+    return _whole(lanes[0].begin.notes.question or "A race", parts, y + 36, race_caption(lanes))
+
+
+def heat_map_svg(rows: Sequence[JsonObject], caption: str) -> str:
+    """Return the figure of a comparison's rows as text: each method's speedup over AR by kind of
+    question, with its interval; "" if they have none.
+    """
+    rows = [row for row in rows if row.get("by_kind") and row["speedup_vs_ar"]]
+    if not rows:
+        return ""
+    kinds = ["all", *rows[0]["by_kind"]]
+    width = (WIDTH - MARGIN - NAMES) / len(kinds)
+    middle = [NAMES + (at + 0.5) * width for at in range(len(kinds))]
+    y = MARGIN + 38.0
+    parts = [_svg_text(x, y, one_line(kind, 14), _MIDDLE) for x, kind in zip(middle, kinds)]
+    for row in rows:
+        parts.append(_svg_text(MARGIN, y + 32, one_line(row["method"], 15), _BOLD))
+        for x, cell in zip(middle, (row, *row["by_kind"].values())):
+            if (speedup := cell["speedup_vs_ar"]) is None:
+                continue
+            colour = ORIGINS["relaxed" if speedup < 1 else "draft"]
+            at = f'x="{x - width / 2 + 1:.1f}" y="{y + 8:.0f}" width="{width - 2:.1f}"'
+            shade = f'fill-opacity="{min(0.45, 0.3 * abs(speedup - 1)):.2f}"'
+            interval = "–".join(f"{end:.2f}" for end in cell.get("interval") or ())
+            parts += [
+                f'<rect {at} height="{ROW - 2}" fill="{colour}" {shade}/>',
+                _svg_text(x, y + 26, f"{speedup:.2f}×", _MIDDLE),
+                _svg_text(x, y + 42, interval, f"{_MIDDLE} {_SMALL}"),
+            ]
+        y += ROW
+    return _whole("Speedup over autoregressive decoding", parts, y + 30, caption)
+
+
+def _whole(title: str, parts: Iterable[str], y: float, caption: str) -> str:
+    """Return a figure: a title, these parts, and from y on its caption."""
+    lines = textwrap.wrap(one_line(caption, 12 * COLUMNS), COLUMNS + 20)
+    height = round(y + 16 * len(lines))
+    heading = _svg_text(MARGIN, MARGIN + 8, one_line(title, COLUMNS), f'{_BOLD} font-size="15"')
+    below = (_svg_text(MARGIN, y + 16 * i, text, _SMALL) for i, text in enumerate(lines))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img"'
-        f' font-family="ui-monospace, Menlo, Consolas, monospace" font-size="13" fill="#1b1f24">'
+        f' font-family="ui-monospace, Menlo, Consolas, monospace" font-size="13" fill="#1b1f24"'
+        ' style="display:block">'
         f"<title>{_xml_text(title)}</title>"
-        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>{"".join(parts)}</svg>\n'
+        # For a PDF: a browser prints it on a page of its size.
+        f"<style>@page{{size:{WIDTH}px {height}px;margin:0}}</style>"
+        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>{"".join([heading, *parts, *below])}'
+        "</svg>\n"
     )
 
 
+_BOLD, _MIDDLE = 'font-weight="700"', 'text-anchor="middle"'
 _SMALL = 'font-size="11" fill="#57606a"'
 
 
@@ -83,7 +121,7 @@ def _draw_lane(
     lane: LaneRecords, lanes: Sequence[LaneRecords], longest: float, y: float
 ) -> tuple[list[str], float]:
     """Return a lane's name, figures, clock and answer from y on, and where the next one begins."""
-    parts = [_svg_text(MARGIN, y, one_line(lane.begin.title, 60), 'font-weight="700"')]
+    parts = [_svg_text(MARGIN, y, one_line(lane.begin.title, 60), _BOLD)]
     numbers = _svg_text(WIDTH - MARGIN, y, _lane_figures(lane, lanes), 'text-anchor="end"')
     parts += [numbers, *_draw_clock(lane.rounds, longest, y + 8)]
     y += 42
@@ -183,4 +221,4 @@ def _svg_text(x: float, y: float, words: str, more: str = "") -> str:
 
 def _xml_text(words: str) -> str:
     """Return text that is valid in XML."""
-    return escape(_NOT_XML.sub("\N{REPLACEMENT CHARACTER}", words))
+    return escape(plain(words))

@@ -145,12 +145,18 @@ def race_caption(lanes: Sequence[LaneRecords]) -> str:
     how it was run.
     """
 
-    def settings(lane: LaneRecords) -> str:
-        values = (f"{name}={format_cell(value)}" for name, value in lane.begin.settings.items())
-        return f"{lane.begin.title} ({', '.join(values)})"
+    begins = (lane.begin for lane in lanes if lane.begin.method != "ar")
+    methods = with_settings((begin.title, begin.settings) for begin in begins)
+    return f"{run_facts(lanes[0].begin)}. {methods}"
 
-    methods = (settings(lane) for lane in lanes if lane.begin.method != "ar")
-    return f"{run_facts(lanes[0].begin)}. {'; '.join(methods)}."
+
+def with_settings(methods: Iterable[tuple[str, JsonObject]]) -> str:
+    """Return methods with their settings as a sentence."""
+    listed = [
+        f"{title} ({', '.join(f'{name}={format_cell(value)}' for name, value in chosen.items())})"
+        for title, chosen in methods
+    ]
+    return f"{'; '.join(listed)}."
 
 
 def further_words(sampling: JsonObject) -> list[str]:

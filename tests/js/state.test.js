@@ -327,6 +327,29 @@ test('the recorded comparison is shown first, never in place of a bench that beg
   }
 });
 
+test('a cell of the recorded comparison shows an example of its method and kind, or asks such a question', async () => {
+  browser();
+  const asked = [['describe', 'What is there?', 'dog'], ['text', 'Why?']].map(([kind, question, shown]) => ({
+    ...{ kind, question, media: shown ? [picture(shown)] : [] },
+  }));
+  const recorded = { rows: [{ name: 'sage' }], settings: { pair: 'pocket' }, asked };
+  const { bench, parts } = benching(1, { open_report: async () => recorded });
+  const [shown, opened] = [[], []];
+  parts.form.on('example', ({ id }) => shown.push(id));
+  parts.stage.on('open', (name) => opened.push(name));
+  await bench.openReport('');
+  await bench.openRace('describe', 'sage');
+  assert.deepEqual([shown, opened], [['scene'], []]);
+  for (const [kind, method, question] of [['describe', 'tabed', 'What is there?'], ['text', 'sage', 'Why?']]) {
+    await bench.openRace(kind, method);
+    const { request } = parts.form;
+    assert.deepEqual([request.pair, request.methods, request.question], ['pocket', [method], question]);
+    assert.deepEqual(request.media, asked.find((one) => one.kind === kind).media);
+    assert.equal(parts.stage.notice.text, COMPARE.unrecorded);
+  }
+  assert.deepEqual([shown, opened], [['scene'], ['race', 'race']]);
+});
+
 test('a bench that asks nothing says why', async () => {
   browser();
   const { asked, bench, parts, said } = benching(1);

@@ -16,6 +16,7 @@ from specvl_demo.pairs.machine import Gpu, Machine
 from specvl_demo.places import ROOT
 from specvl_demo.serving import choosing
 from specvl_demo.ui.page import catalog
+from specvl_demo.ui.page.handlers import PageHandlers
 from tests.page.made_up import race_records
 
 sys.path.insert(0, str(ROOT / "examples"))
@@ -77,16 +78,16 @@ five of their answers go on differently.
 
 
 @pytest.mark.parametrize(
-    "one",
+    "tile",
     [
         pytest.param(tile, marks=pytest.mark.xfail(strict=True) if tile["id"] in HANGING else ())
         for tile in TILES
     ],
-    ids=lambda one: one["id"],
+    ids=lambda tile: tile["id"],
 )
-def test_no_examples_answer_hangs_on_what_another_processor_decides(one: dict):
+def test_no_examples_answer_hangs_on_what_another_processor_decides(tile: dict):
     """No token of any lane was nearly another one, so Run gives what the tile shows."""
-    assert findings.least_margin(race(one)) >= findings.NARROW[one["pair"]]
+    assert findings.least_margin(race(tile)) >= findings.NARROW[tile["pair"]]
 
 
 @pytest.mark.parametrize("pair", sorted({tile["pair"] for tile in WINS}))
@@ -105,6 +106,15 @@ def test_the_weights_of_recorded_views_go_where_the_lesson_says():
             weights[tile["id"]] = [r.notes["weights"]["multimodal"] for r in lane.rounds]
     assert set(weights["garden"][1:]) == {1.0} and weights["garden"][0] == 0.5
     assert weights["photographer"][1] != 0.5 == weights["photographer"][-1] and len(weights) == 2
+
+
+def test_the_recorded_comparison_can_be_asked_again():
+    """It comes with questions of each of its kinds, and with their files."""
+    report = PageHandlers.open_report(None, "", None)  # type: ignore[arg-type]
+    kinds = {asked["kind"]: asked["media"] for asked in report["asked"]}
+    assert kinds.keys() == report["rows"][0]["by_kind"].keys()
+    assert [len(kinds[kind]) for kind in ("text", "story", "two pictures")] == [0, 1, 2]
+    assert all((ROOT / file["path"]).is_file() for media in kinds.values() for file in media)
 
 
 def branches(lane: records.LaneRecords) -> int:

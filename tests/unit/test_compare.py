@@ -62,8 +62,10 @@ def test_the_librarys_assistant_drafts_as_many_tokens_as_our_chain():
 def test_what_compares_times_is_rough_where_the_machine_was_busy():
     """No speedup but a rough one, no limit, no cost in AR steps, as a figure or in a sentence."""
     row = dict.fromkeys([*report.COLUMNS, *report.TOTAL, *report.COMPARED], 2.0)
-    row |= {"by_kind": {"where": {"tau": 3.0, "speedup_vs_ar": 2.0}}, "note": "3.3 AR steps"}
+    row |= {"by_kind": {"where": {"tau": 3.0, "speedup_vs_ar": 2.0}}, "interval": None}
+    row["note"] = "3.3 AR steps"
     settings = {"pair": "pocket", "cases": ["c"], "max_new_tokens": 9, "repeats": 2, "methods": {}}
+    settings["sampling"] = "greedy"
     machine = {"busy": False, "others_share_meanwhile": 0.6}
     told = {"machine": machine, "rows": [row | {"method": "chain"}]}
     told["settings"] = settings | {"references": 1}

@@ -15,6 +15,7 @@ from typing import Any, get_args
 import msgspec
 
 from specvl_demo import media, question
+from specvl_demo.compare.questions import shipped_questions
 from specvl_demo.methods import base
 from specvl_demo.methods.base import AND, SLOTS, Method, Param, Slot
 from specvl_demo.methods.declare import tex
@@ -128,7 +129,7 @@ def example_entries() -> list[JsonObject]:
     """Return the shipped examples of the pairs that run here."""
     machine = detect_machine()
     here = {pair.id for pair in PAIRS if placing.place(pair, machine).ok}
-    index = json.loads((EXAMPLES / "examples.json").read_text(encoding="utf-8"))
+    index = json.loads((EXAMPLES / "examples.json").read_bytes())
     return [_example_entry(one) for one in index["examples"] if one["pair"] in here]
 
 
@@ -140,8 +141,6 @@ def example_files() -> list[Path]:
 
 def _example_entry(one: JsonObject) -> JsonObject:
     shown = [file_reference(EXAMPLES / name) for name in one["media"]]
-    for item in shown:
-        item["kind"] = "video" if item["name"].endswith(CLIP_TYPES) else "image"
     pictures = [item["url"] for item in shown if item["kind"] == "image"]
     path = EXAMPLES / one["trace"]
     recorded = {"trace": file_reference(path)["url"], **_recorded_race(path)}
@@ -164,7 +163,20 @@ def file_reference(path: Path) -> JsonObject:
     """
     shipped = path.is_relative_to(EXAMPLES)
     name = path.relative_to(EXAMPLES.parent) if shipped else path
-    return {"path": str(name), "url": f"gradio_api/file={name}", "name": path.name}
+    kind = "video" if path.suffix in CLIP_TYPES else "image"
+    return {"path": str(name), "url": f"gradio_api/file={name}", "name": path.name, "kind": kind}
+
+
+def held_out_questions(pair: str) -> list[JsonObject]:
+    """Return a pair's own questions, with their kind, as the page asks them."""
+    return [
+        {
+            "kind": case.kind,
+            "question": case.words,
+            "media": [file_reference(Path(path)) for path in case.paths],
+        }
+        for case in shipped_questions(find(pair), "evaluate")
+    ]
 
 
 def _pair_entry(pair: PairSpec, machine: Machine) -> JsonObject:
@@ -209,7 +221,7 @@ def _loading_options(pair: PairSpec, machine: Machine, fits: Placement) -> JsonO
 
 def _vocabulary_words(pair: PairSpec) -> list[str]:
     """Return the words that a drawn-scene model was taught, by its vocabulary."""
-    vocabulary = json.loads((pair.target.folder / "tokenizer.json").read_text(encoding="utf-8"))
+    vocabulary = json.loads((pair.target.folder / "tokenizer.json").read_bytes())
     word = re.compile("Ġ([A-Za-z]{2,})|([A-Z][a-z]+)")
     starts = map(word.fullmatch, vocabulary["model"]["vocab"])
     return sorted({(found[1] or found[2]).lower() for found in starts if found})
@@ -244,7 +256,7 @@ def _method_entry(method: Method) -> JsonObject:
 @cache
 def _paper_verdicts() -> dict[str, str]:
     """Return what was found here of each method's paper, from the shipped record."""
-    found = json.loads((EXAMPLES / "papers.json").read_text(encoding="utf-8"))
+    found = json.loads((EXAMPLES / "papers.json").read_bytes())
     return {
         claim["method"]: f"{claim['says']} On drawn scenes (the {found['pair']} pair)"
         f" this {claim['verdict']} {claim['lacking']}".strip()

@@ -148,12 +148,12 @@ class PageHandlers:
 
     def open_report(self, text: Any, _: Caller) -> JsonObject:
         """Return what `bench --json` printed as the page draws it; without a text the recorded one,
-        if there is one.
+        with its questions.
         """
-        recorded = EXAMPLES / "comparison.json"
-        if not text and recorded.is_file():
-            text = recorded.read_text(encoding="utf-8")
-        return open_report(question.text_of(text, "The comparison", MAX_REPORT)) if text else {}
+        if text:
+            return open_report(question.text_of(text, "The comparison", MAX_REPORT))
+        report = open_report((EXAMPLES / "comparison.json").read_text("utf-8"))
+        return report | {"asked": catalog.held_out_questions(report["settings"]["pair"])}
 
     def read_catalog(self, _: Any, __: Caller) -> JsonObject:
         """Return everything that can be chosen."""
@@ -194,8 +194,8 @@ class PageHandlers:
     def export_race(self, payload: Any, caller: Caller) -> JsonObject:
         """Return an uploaded trace as one file that is removed with the visit.
 
-        payload: {path, as: 'page' | 'figure', earlier}, for the page as one HTML file, or an SVG
-        figure; earlier: the conversation's [{question, answer}].
+        payload: {path, as, earlier}: as 'page' the page as one HTML file, else an SVG figure;
+        earlier: the conversation's [{question, answer}].
         """
         payload = payload if isinstance(payload, Mapping) else {}
         asked = question.read({"question": "?", "history": payload.get("earlier")}, visitor=True)
@@ -204,7 +204,7 @@ class PageHandlers:
         if Path(file).stat().st_size > MAX_SHARED_BYTES:
             raise ValueError(messages.NOT_SHARED)
         with self._read_trace(file) as lanes:
-            if payload.get("as") == "figure":
+            if payload.get("as") != "page":
                 return self._write_file(caller, "race.svg", figure.race_svg(lanes).encode())
             page = html.race_page(lanes, earlier, self.catalog.get("notes"))
             return self._write_file(caller, "race.html", page.encode())

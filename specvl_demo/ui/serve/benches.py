@@ -111,35 +111,34 @@ class BenchRun:
 
     def lanes_of_kind(self, kind: Any) -> tuple[str, list[LaneRecords]]:
         """Return the first answered question of a kind, and all methods' lanes."""
-        for case, *lanes in zip(self.questions, *map(self.measured[0].lanes, self.methods)):
+        for case, *lanes in self._answered_questions():
             if case.kind == kind:
                 return case.words, lanes
         raise ValueError(messages.NO_BENCH)
+
+    def _answered_questions(self) -> Iterator[tuple[Any, ...]]:
+        """Yield each answered question, and all methods' lanes of the first repeat."""
+        for first in self.measured[:1]:
+            yield from zip(self.questions, *map(first.lanes, self.methods))
 
     def _answer_rows(self) -> list[JsonObject]:
         """Return each answered question, its files, and every method's answer in the first repeat;
         cut: The tokens of those that were not finished.
         """
-        lanes = {
-            base.find(name).title: self.measured[0].lanes(name)
-            for name in (self.methods if self.measured else ())
-        }
-        rows = []
-        for at, case in enumerate(self.questions[: self.done]):
-            by_title = {title: of_all[at] for title, of_all in lanes.items()}
-            cut = {
-                t: len(o.token_ids) for t, o in by_title.items() if o.end and o.end.stop == "length"
+        return [
+            {
+                "question": case.words,
+                "media": [file for file in case.media if isinstance(file, MediaFile)],
+                "reference": case.reference,
+                "answers": {lane.begin.title: lane.text for lane in lanes},
+                "cut": {
+                    lane.begin.title: len(lane.token_ids)
+                    for lane in lanes
+                    if lane.end.stop == "length"
+                },
             }
-            rows.append(
-                {
-                    "question": case.words,
-                    "media": [file for file in case.media if isinstance(file, MediaFile)],
-                    "reference": case.reference,
-                    "answers": {title: lane.text for title, lane in by_title.items()},
-                    "cut": cut,
-                }
-            )
-        return rows
+            for case, *lanes in self._answered_questions()
+        ]
 
     def _report_page(self, report: JsonObject) -> ReportPage:
         """Return tables and sentences of a report, the pair and what is missing told first."""
@@ -157,11 +156,12 @@ class BenchRun:
         return {"total": self.n_steps, "questions": questions, "repeats": self.repeats}
 
     def to_archive(self) -> bytes:
-        """Return tables as CSV, LaTeX and Markdown, and a trace of every answer, in one archive."""
+        """Return tables as CSV, LaTeX and Markdown, the figure, and all traces, in one archive."""
         page = self._report_page(self.report())
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("bench.md", page.to_markdown())
+            archive.writestr("bench.svg", page.figure)
             for number, (heading, rows, columns) in enumerate(page.tables, 1):
                 name = f"{number} {heading.split(',')[0]}".lower().replace(" ", "-")
                 archive.writestr(f"{name}.csv", tables.to_csv(rows, columns))
@@ -198,7 +198,7 @@ def _drawn_report(report: JsonObject, page: ReportPage) -> JsonObject:
         for heading, rows, columns in page.tables
         if rows
     ]
-    return {"before": page.before, "after": page.after, "tables": shown, **report}
+    return {**vars(page), "tables": shown, **report}
 
 
 @dataclass
@@ -223,7 +223,7 @@ class Step:
         self.records += [event["record"] for event in events if "record" in event]
         if events and events[-1]["k"] == "done":
             lanes = gather_lanes(self.records)
-            if len(lanes) == len(self.bench.methods) and not any(map(_is_broken, lanes)):
+            if len(lanes) == len(self.bench.methods) and all(lane.is_whole for lane in lanes):
                 self.bench.store_lanes(self, lanes)
         return [event for event in events if "record" not in event]
 
@@ -313,10 +313,6 @@ def _read_questions(
         )
         return
     yield from interleave_kinds(shipped_questions(find(pair), "evaluate", **shared))
-
-
-def _is_broken(lane: LaneRecords) -> bool:
-    return lane.end is None or lane.end.stop in ("cancelled", "error")
 
 
 def _safe_file_name(name: str) -> str:

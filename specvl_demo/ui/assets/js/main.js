@@ -151,7 +151,7 @@ class Page {
     if (!files.length || event.defaultPrevented) return;
     event.preventDefault();
     const file = files.find((f) => /\.jsonl?$/.test(f.name));
-    if (this.body.dataset.view === 'compare') this.compare.takeDropped(event);
+    if (this.body.dataset.view === 'compare') this.compare.takeDropped(files);
     else if (file) {
       this.open('race');
       this.archive.open(file);

@@ -12,12 +12,13 @@ import { COMPARE } from '../words/comparewords.js';
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
-/** @import { Api, Media, Method, Parts } from './types.js' */
+/** @import { Api, Example, Media, Method, Parts } from './types.js' */
 
 const FRESH_MS = 2000; // how old a table may be while the bench runs
 const WAIT_MS = 300; // until we look again whether a race of this page is over
 
 /** @typedef {'shipped' | 'files' | 'form' | 'examples'} Source */
+/** @typedef {{ kind: string, question: string, media: Media[] }} Asked */
 
 export class Bench extends Emitter {
   running = false;
@@ -106,11 +107,35 @@ export class Bench extends Emitter {
   /** Show the race on the first question of a kind. @param {string} kind @param {string} name of a method */
   async openRace(kind, name) {
     const { api, race, stage } = this.parts;
+    if (!this.id) {
+      this.openLike(kind, name);
+      return;
+    }
     const made = await api.server.bench_race({ bench: this.id, kind }).catch(() => null);
     if (!made?.lines) return;
     const { question, compared } = made;
     stage.show(trace.parse(made.lines), { source: 'recorded', question, compared }, true);
     race.setFocus(name);
+  }
+
+  /** Show an example's race by a method on a question of a kind; where there is none, the form asks such a question.
+   *  @param {string} kind @param {string} name of a method */
+  openLike(kind, name) {
+    const { catalog, form, stage } = this.parts;
+    const { asked: all, settings } = this.report;
+    const { pair } = settings;
+    /** @type {Asked[]} */
+    const asked = all.filter((/** @type {Asked} */ q) => q.kind === kind);
+    /** @param {Example} e */
+    const like = (e) =>
+      e.pair === pair && e.methods.includes(name) && asked.some((q) => q.question === e.question);
+    const example = catalog.examples.find(like);
+    if (example) form.choose(example);
+    else {
+      form.restore({ ...asked[0], pair, methods: [name], settings: {} });
+      stage.emit('open', 'race');
+      stage.tell(COMPARE.unrecorded);
+    }
   }
 
   /** @param {string} name @param {boolean} on */
@@ -302,6 +327,11 @@ export class Bench extends Emitter {
     if (this.id) await this.refresh();
     this.emit('restored');
     if (left) this.say(COMPARE.left(Boolean(this.report)), true);
+  }
+
+  /** The heat map. @param {'svg' | 'pdf'} as */
+  saveFigure(as) {
+    this.parts.download(`comparison.${as}`, this.report.figure, 'image/svg+xml');
   }
 
   /** Tables and traces as one archive, made by the server. */

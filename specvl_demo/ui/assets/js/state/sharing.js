@@ -8,7 +8,11 @@ import { W } from '../words/words.js';
 /** @import { Parts } from './types.js' */
 
 const TRACE = 'race.trace.jsonl';
-const MADE = { page: ['race.html', 'text/html'], figure: ['race.svg', 'image/svg+xml'] };
+const MADE = {
+  page: ['race.html', 'text/html'],
+  figure: ['race.svg', 'image/svg+xml'],
+  pdf: ['race.pdf', 'image/svg+xml'],
+};
 
 export class Sharing {
   /** @param {Parts} parts */
@@ -16,7 +20,7 @@ export class Sharing {
     this.parts = parts;
   }
 
-  /** @param {'link' | 'embed' | 'trace' | 'page' | 'figure'} as */
+  /** @param {'link' | 'embed' | 'trace' | 'page' | 'figure' | 'pdf'} as */
   async save(as) {
     const written = trace.write(trace.recordsOf(this.parts.race));
     if (as === 'link') await this.link();
@@ -25,7 +29,7 @@ export class Sharing {
     else await this.make(as, written);
   }
 
-  /** @param {'page' | 'figure'} as @param {string} written */
+  /** @param {'page' | 'figure' | 'pdf'} as @param {string} written */
   async make(as, written) {
     const { api, race, stage } = this.parts;
     stage.tell(W.run.sharing);

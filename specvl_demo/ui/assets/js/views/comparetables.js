@@ -49,13 +49,11 @@ export function heatMap(rows, open) {
 }
 
 /** A picture or a clip of a question, small. */
-const small = ({ url: src, name }, clips) => {
-  const clip = clips.some((ending) => name.toLowerCase().endsWith(ending));
-  return h(clip ? 'video' : 'img', { src, alt: name, title: name, preload: 'metadata' });
-};
+const small = ({ url: src, name, kind }) =>
+  h(kind === 'video' ? kind : 'img', { src, alt: name, title: name, preload: 'metadata' });
 
 /** What every method answered, question by question. */
-export function answered(all, clips) {
+export function answered(all) {
   const answer =
     (cut) =>
     ([title, text]) => [
@@ -65,7 +63,7 @@ export function answered(all, clips) {
   const one = ({ question, media, reference, answers, cut }) =>
     folded(
       'details',
-      [...media.map((file) => small(file, clips)), question],
+      [...media.map(small), question],
       reference && h('p.vl-help', COMPARE.reference(reference)),
       h('dl', Object.entries(answers).flatMap(answer(cut))),
     );

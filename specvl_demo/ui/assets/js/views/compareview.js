@@ -120,11 +120,13 @@ export class CompareView {
     this.more = folded('details.vl-card.vl-c-more', COMPARE.more, this.tables);
     this.answers = h('div.vl-stack');
     this.notes = h('div.vl-help');
-    const save = act('vl-c-save', 'vl-secondary', 'save', COMPARE.save, () => bench.save());
-    this.export = h('div.vl-buttons', save);
+    const save = (as, text, click) => act(`vl-c-${as}`, 'vl-secondary', 'save', text, click);
+    this.export = save('save', COMPARE.save, () => bench.save());
+    const figure = (as) => save(as, COMPARE.figure(as.toUpperCase()), () => bench.saveFigure(as));
+    this.figures = h('div.vl-buttons', ['svg', 'pdf'].map(figure));
     const charts = h('div.vl-c-charts', this.chart.node);
-    const below = [this.more, this.answers, this.notes, this.export];
-    return [this.origin, this.first, this.map, charts, ...below];
+    const below = [this.more, this.answers, this.notes, h('div.vl-buttons', this.export)];
+    return [this.origin, this.first, this.map, this.figures, charts, ...below];
   }
 
   open() {
@@ -162,16 +164,11 @@ export class CompareView {
     put(this.cost, COMPARE.cost(answers, tokens, seconds, load));
   }
 
-  /** What was dropped on this view: questions, pictures, folders of them. */
-  async takeDropped(event) {
-    const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.());
-    const given = [...event.dataTransfer.files];
-    const files = await Promise.all(
-      given.map((file, i) => (entries[i]?.isDirectory ? within(entries[i]) : [file])),
-    );
+  /** Questions or pictures were dropped on this view. @param {File[]} files */
+  takeDropped(files) {
     this.bench.source = 'files';
     this.bench.emit('change');
-    this.bench.add(files.flat());
+    this.bench.add(files);
   }
 
   showFiles(left) {
@@ -194,13 +191,12 @@ export class CompareView {
     const [first, ...others] = (some ? report.tables : []).map(table);
     this.first.replaceChildren(...[first].filter(Boolean));
     this.tables.replaceChildren(...others);
-    const open = this.bench.id && ((kind, name) => this.bench.openRace(kind, name));
-    const wanted = some && report.rows.some((one) => one.by_kind && one.speedup_vs_ar);
-    this.map.replaceChildren(...(wanted ? [heatMap(report.rows, open)] : []));
+    const races = this.bench.id || report?.asked;
+    const open = races && ((kind, name) => this.bench.openRace(kind, name));
+    this.map.replaceChildren(...(report?.figure ? [heatMap(report.rows, open)] : []));
     this.more.hidden = !others.length;
     const answers = some && report.answers.length > 0;
-    const clips = this.catalog.limits.clip_types;
-    this.answers.replaceChildren(...(answers ? [answered(report.answers, clips)] : []));
+    this.answers.replaceChildren(...(answers ? [answered(report.answers)] : []));
     const without = left.length ? [W.ask.greedy(left)] : [];
     const origin = some ? [...report.before, ...without] : [COMPARE.empty];
     this.origin.replaceChildren(...paragraphs(origin));
@@ -208,6 +204,7 @@ export class CompareView {
     const steps = notes.some((text) => text.includes('AR steps')) ? [COMPARE.step] : [];
     this.notes.replaceChildren(...paragraphs([...notes, ...steps]));
     this.export.hidden = !some || !this.bench.id;
+    this.figures.hidden = !report?.figure;
     this.chart.node.hidden = !some || !report.rows.some((r) => r.accepted_by_depth?.length);
     this.chart.update(true);
   }
@@ -215,18 +212,4 @@ export class CompareView {
   repaint() {
     this.chart.repaint();
   }
-}
-
-/** The files of a dropped folder, those of its own folders too. */
-async function within(folder) {
-  const reader = folder.createReader();
-  const entries = [];
-  for (let some = [null]; some.length;) {
-    some = await new Promise((ok, failed) => reader.readEntries(ok, failed)); // a hundred at most
-    entries.push(...some);
-  }
-  const file = (entry) => new Promise((ok, failed) => entry.file(ok, failed));
-  return (
-    await Promise.all(entries.map((entry) => (entry.isDirectory ? within(entry) : file(entry))))
-  ).flat();
 }

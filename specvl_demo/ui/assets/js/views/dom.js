@@ -69,13 +69,25 @@ export function filePicker(label, onfiles, more) {
   return h('input.vl-hidden', { ...hidden, on: { change }, ...more });
 }
 
-/** Offer the visitor a file to download. */
+/** Offer the visitor a file to download; an SVG as .pdf to print, which browsers save so. */
 export function download(name, content, type = 'application/jsonl') {
+  if (name.endsWith('.pdf')) {
+    print(content);
+    return;
+  }
   const a = document.createElement('a');
   a.href = URL.createObjectURL(new Blob([content], { type }));
   a.download = name;
   a.click();
   setTimeout(() => URL.revokeObjectURL(a.href), 10_000);
+}
+
+/** Print an SVG on a page of its own size. */
+async function print(content) {
+  const srcdoc = `<body style="margin:0">${await new Response(content).text()}`;
+  const load = () => frame.contentWindow.print();
+  const frame = h('iframe', { srcdoc, hidden: true, on: { load } });
+  document.body.append(frame);
 }
 
 export const headRow = (names) =>

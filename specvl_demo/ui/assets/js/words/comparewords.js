@@ -54,11 +54,13 @@ export const COMPARE = {
       : 'The comparison that was running when the page was left was not kept.',
   done: ({ questions, repeats }) =>
     `Done: ${count(questions, 'question')}${repeats > 1 ? `, each asked ${repeats} times` : ''}.`,
-  empty:
-    'Every method answers every question by itself, one after the other, in an order that shifts with every repeat. Other visitors’ runs take turns between two questions. Drop questions (.jsonl), pictures or a folder here to ask your own, or what bench --json printed to see it.',
+  empty: 'Every method answers every question by itself.',
   save: 'Tables (CSV, LaTeX, Markdown) and traces',
-  about: (pair) => `Asked of ${pair}, the pair chosen in Race.`,
-  form: 'Or add a .jsonl file of other questions, and its pictures beside it. A line of a .jsonl file is {"question": "…", "images": ["file.jpg"]}, with an "answer" where a short one is right.',
+  figure: (as) => `Figure (${as})`,
+  unrecorded: 'No such race is recorded: Run asks this question with this method.',
+  about: (pair) =>
+    `Asked of ${pair}, the pair chosen in Race. Questions (.jsonl) and pictures can be dropped here, and what bench --json printed.`,
+  form: 'Or add a .jsonl file and its pictures. A line of a .jsonl file is {"question": "…", "images": ["file.jpg"]}, with an "answer" where a short one is right.',
   columns: {
     τ: 'Tokens per check by the large model, including its own: no speedup can be larger.',
     'same as AR': 'Whether every answer is exact: the autoregressive one, token for token.',

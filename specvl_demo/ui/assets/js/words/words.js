@@ -521,7 +521,7 @@ export const W = {
     live: 'Live',
     yours: 'Your race',
     recordedOn: (machine, { when = '', processor = '' } = {}) =>
-      `Recorded${when ? ` on ${when}` : ''} on ${processor ? `${processor}, ` : ''}${machine}. On another processor live numbers may differ in their last digits.`,
+      `Recorded${when ? ` on ${when}` : ''} on ${processor ? `${processor}, ` : ''}${machine}. On another processor live numbers may differ, and where tokens nearly tie, the answer.`,
     queue: (place) => `Waiting: ${place === 1 ? 'you are next' : `number ${place} in line`}.`,
     loading: (what) => `Loading the models${what ? `: ${what}` : ''}…`,
     waited: (stage, seconds) => `${stage} ${seconds} s so far.`,
@@ -578,6 +578,7 @@ export const W = {
       trace: 'A trace (JSON lines)',
       page: 'The page with this race, in one file',
       figure: 'A figure (SVG)',
+      pdf: 'A figure (PDF, by printing)',
       embed: 'Code for another web page',
     },
     sharing: 'Making the file…',
