@@ -111,7 +111,7 @@ def test_the_weights_of_recorded_views_go_where_the_lesson_says():
 def test_the_recorded_comparison_can_be_asked_again():
     """It comes with questions of each of its kinds, and with their files."""
     report = PageHandlers.open_report(None, "", None)  # type: ignore[arg-type]
-    kinds = {asked["kind"]: asked["media"] for asked in report["asked"]}
+    kinds = {question["kind"]: question["media"] for question in report["asked"]}
     assert kinds.keys() == report["rows"][0]["by_kind"].keys()
     assert [len(kinds[kind]) for kind in ("text", "story", "two pictures")] == [0, 1, 2]
     assert all((ROOT / file["path"]).is_file() for media in kinds.values() for file in media)

@@ -165,6 +165,7 @@ export class Bench extends Emitter {
     const fits = ({ name }) => this.endings.some((ending) => name.toLowerCase().endsWith(ending));
     const some = files.filter(fits);
     this.files.push(...some);
+    this.say('');
     return this.emit('files', files.length - some.length);
   }
 

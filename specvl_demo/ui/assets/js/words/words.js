@@ -295,7 +295,7 @@ export const W = {
     slower: (x) => `${x.toFixed(x < 10 ? 1 : 0)}× slower`,
     shown: (x) => `shown ${W.player.slower(x)}`,
     back: (x) => `Played back${x > 1 ? `, ${W.player.slower(x)}` : ''}: `,
-    took: (seconds, slower) => `This took ${seconds}${slower ? `; shown ${slower}` : ''}. `,
+    took: (seconds, slower) => `Writing took ${seconds}${slower ? `; shown ${slower}` : ''}. `,
   },
   explain: (title) => `${title}: what is this?`,
   headline: {
@@ -338,17 +338,16 @@ export const W = {
       ` ${list(titles)} ${titles.length === 1 ? 'gives' : 'give'} the same answer${differs ? ' as the large model alone' : ''}.`,
     apart: (titles) =>
       ` ${list(titles)} ${titles.length === 1 ? 'differs' : 'differ'} from the large model’s own answer.`,
-    ahead: (title, n, colon = '') =>
+    ahead: (title, n) =>
       n > 1
-        ? `of the ${spelt(n)} methods that guess ahead, ${title} leads${colon}`
-        : `${title}, which guesses ahead${colon || ','}`,
+        ? `Of the ${spelt(n)} methods that guess ahead, ${title} leads`
+        : `${title}, which guesses ahead`,
     going: (title, lane, base, n) => {
       const far = ([tokens, done]) => `${tokens} written${done ? ', done' : ' so far'}`;
-      const ahead = W.headline.ahead(title, n, ':');
-      return `One token at a time: ${far(base)}. ${ahead[0].toUpperCase()}${ahead.slice(1)} ${far(lane)}.`;
+      return `One token at a time: ${far(base)}. ${W.headline.ahead(title, n)}: ${far(lane)}.`;
     },
-    back: (title, [lane, , all], [base, , most], n) =>
-      `one token at a time ${base} of ${most} tokens; ${W.headline.ahead(title, n)} ${n > 1 ? 'with ' : ''}${lane} of ${all}.`,
+    back: (title, [lane, , all], [base, , most]) =>
+      `one token at a time ${base} of ${most}, ${title} ${lane} of ${all}.`,
     alone: (titles) =>
       `Answered by ${list(titles)} alone: there is no autoregressive lane to compare it with.`,
     cut: 'This race was not run to its end: its times are not compared.',
