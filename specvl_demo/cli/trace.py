@@ -11,7 +11,7 @@ from specvl_demo.report import figure, html, tables, trace
 
 DRAWN = {
     "html": (".html", "the page with this race", html.race_page),
-    "figure": (".svg", "a figure", figure.race_svg),
+    "figure": (".svg", "a figure, which browsers print as PDF,", figure.race_svg),
 }
 """What each action writes of a race: the file's ending, its name, its content."""
 
@@ -31,8 +31,7 @@ def run_action(options: argparse.Namespace) -> int:
         suffix, what, content = DRAWN[options.action]
         out = Path(options.out)
         if out.suffix.lower() not in (suffix, suffix[:4]):
-            pdf = " For a PDF, print the .svg from a browser." if suffix == ".svg" else ""
-            raise InputError(f"--out {out} must end in {suffix}, since {what} is written.{pdf}")
+            raise InputError(f"--out {out} must end in {suffix}, since {what} is written.")
         try:
             out.write_text(content(lanes), "utf-8")
         except (OSError, ValueError) as fault:

@@ -125,10 +125,10 @@ QUALITY = (
 LIMITS = " limit: the speedup if rounds took only the time to draft and to verify."
 BUSY = (
     "The machine was busy: other programs used {share:.0f} % of it, so ratios of times (speedups,"
-    " their limits, costs in AR steps) are omitted{but}; tokens/s and ms are disturbed and do not"
-    " tell which method is faster. Measure again when it is idle."
+    " their limits, costs in AR steps) are omitted, but for a speedup that is only about right;"
+    " tokens/s and ms are disturbed and do not tell which method is faster. Measure again when it"
+    " is idle."
 )
-BUT = ", but for a speedup that is only about right"
 
 
 @dataclass(frozen=True)
@@ -373,8 +373,7 @@ class ReportPage:
     def to_markdown(self) -> str:
         parts = list(self.before)
         for heading, rows, columns in self.tables:
-            parts += [f"**{heading}**"] if heading else []
-            parts.append(tables.to_markdown(rows, columns))
+            parts += [f"**{heading}**", tables.to_markdown(rows, columns)]
         parts.append("\n".join(f"* {sentence}" for sentence in self.after))
         return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -411,7 +410,7 @@ def report_of(
 
 def provenance_line(machine: JsonObject) -> str:
     """Return one line for every set of figures: machine, versions, weights, commit, time, load."""
-    threads, versions, weights = (machine.get(key) for key in ("threads", "versions", "weights"))
+    threads, weights = machine.get("threads"), machine.get("weights")
     dtype, packed = machine.get("dtype"), PACKED.get(machine.get("quantised", "none"))
     parts = [
         machine.get("title"),
@@ -419,7 +418,7 @@ def provenance_line(machine: JsonObject) -> str:
         threads and _count_things(threads, "thread"),
         dtype and f"{dtype}{f', {packed} weights' if packed else ''} on {machine.get('device')}",
         machine.get("kernels") and "own kernels",
-        ", ".join(f"{name} {version}" for name, version in (versions or {}).items()),
+        ", ".join(f"{name} {version}" for name, version in machine.get("versions", {}).items()),
         weights and "weights " + " ".join(f"{role} {v}" for role, v in weights.items() if v),
         machine.get("commit") and f"commit {machine['commit']}",
         machine.get("when"),
@@ -506,8 +505,7 @@ def _condition_lines(report: JsonObject) -> list[str]:
     settled += QUALITY * ("quality" in columns) + LIMITS * ("limit" in columns)
     sentences = [provenance_line(machine), settled.format(**{**settings, **sizes})]
     if machine.get("busy"):
-        but = BUT * ("speedup_about" in columns)
-        sentences.append(BUSY.format(share=100 * machine["others_share_meanwhile"], but=but))
+        sentences.append(BUSY.format(share=100 * machine["others_share_meanwhile"]))
     return sentences
 
 

@@ -44,7 +44,7 @@ def race_page(
         "facts": tables.run_facts(first),
         "earlier": [{"question": question, "answer": answer} for question, answer in earlier],
         "compared": msgspec.to_builtins(remarks.race_remarks(lanes)),
-        "notes": dict(names or _plain_names(lanes)),
+        "notes": names,
         "sure": confidence.SENTENCES,
         "rules": remarks.RULES,
     }
@@ -59,12 +59,6 @@ def race_page(
         plotly=scripts[0],
         page=scripts[1],
     )
-
-
-def _plain_names(lanes: Sequence[LaneRecords]) -> dict[str, str]:
-    """Return the numbers that methods note, named as in the trace."""
-    notes = (item for lane in lanes for round_ in lane.rounds for item in round_.notes.items())
-    return {key: key.replace("_", " ") for key, value in notes if isinstance(value, int | float)}
 
 
 @cache

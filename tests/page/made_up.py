@@ -348,7 +348,6 @@ def example(
         "pair": "pocket",
         "title": name,
         "why": f"why {name}",
-        "thumbs": [item["url"]],
         "media": [item],
         "question": question,
         "methods": list(lanes),

@@ -141,10 +141,13 @@ def example_files() -> list[Path]:
 
 def _example_entry(one: JsonObject) -> JsonObject:
     shown = [file_reference(EXAMPLES / name) for name in one["media"]]
-    pictures = [item["url"] for item in shown if item["kind"] == "image"]
     path = EXAMPLES / one["trace"]
     recorded = {"trace": file_reference(path)["url"], **_recorded_race(path)}
-    return {**one, **recorded, "media": shown, "thumbs": pictures}
+    return {
+        **one,
+        **recorded,
+        "media": shown,
+    }
 
 
 @cache

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import secrets
 import zipfile
 from collections import OrderedDict
@@ -169,9 +170,9 @@ class BenchRun:
             for repeat, measured in enumerate(self.measured, 1):
                 for name in self.methods:
                     for question, lane in zip(self.questions, measured.lanes(name)):
-                        where = f"traces/{question.id}/{name} {repeat}"
-                        path = f"{_safe_file_name(where)}.jsonl"
-                        archive.writestr(path, dump_trace(lane.records))
+                        path = f"traces/{question.id}/{name} {repeat}.jsonl"
+                        safe_path = re.sub(r"[^\w/ .=-]", "_", path).replace("..", "_")
+                        archive.writestr(safe_path, dump_trace(lane.records))
         return packed.getvalue()
 
 
@@ -313,7 +314,3 @@ def _read_questions(
         )
         return
     yield from interleave_kinds(shipped_questions(find(pair), "evaluate", **shared))
-
-
-def _safe_file_name(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "/ ._=-" else "_" for c in name).replace("..", "_")

@@ -117,13 +117,19 @@ function charted(lane) {
   return Object.fromEntries(own.map(({ path, name }) => [path.slice('notes.'.length), name]));
 }
 
+/** Of numbers, by their keys. */
+function plainNames(notes) {
+  const numbers = Object.keys(notes).filter((key) => typeof notes[key] === 'number');
+  return Object.fromEntries(numbers.map((key) => [key, key.replaceAll('_', ' ')]));
+}
+
 /** In words, those that have a name: [[name, value, why]]; of lists over the drafted nodes only the value of
- *  `node`. names: of notes, besides the charts'. */
+ *  `node`. names: of notes, besides the charts'; null if they are not known. */
 export function noted(lane, { notes }, names, node = null) {
   const { nodes, why = {} } = notes;
   const over = (value) =>
     node !== null && Array.isArray(nodes) && Array.isArray(value) && value.length === nodes.length;
-  const all = { ...charted(lane), ...names };
+  const all = { ...charted(lane), ...(names ?? plainNames(notes)) };
   return Object.entries(notes)
     .filter(([key]) => Object.hasOwn(all, key))
     .map(([key, value]) => [key, over(value) ? value[nodes.indexOf(node)] : value])

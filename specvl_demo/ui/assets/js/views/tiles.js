@@ -6,10 +6,11 @@ import { W, fmt } from '../words/words.js';
 const FRAMES = 4;
 const FIRST = 6;
 
-function thumbnails({ thumbs, media }) {
-  if (thumbs.length) return thumbs.map((src) => h('img', { src, alt: '', loading: 'lazy' }));
-  return media.map(({ url }) =>
-    h('video', { src: url, muted: true, playsinline: true, preload: 'metadata' }),
+function thumbnails({ media }) {
+  return media.map(({ url: src, kind }) =>
+    kind === 'video'
+      ? h('video', { src, muted: true, playsinline: true, preload: 'metadata' })
+      : h('img', { src, alt: '', loading: 'lazy' }),
   );
 }
 
