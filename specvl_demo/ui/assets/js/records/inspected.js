@@ -118,10 +118,10 @@ function charted(lane) {
 }
 
 /** Of numbers, by their keys. */
-function plainNames(notes) {
+const plainNames = (notes) => {
   const numbers = Object.keys(notes).filter((key) => typeof notes[key] === 'number');
-  return Object.fromEntries(numbers.map((key) => [key, key.replaceAll('_', ' ')]));
-}
+  return Object.fromEntries(numbers.map((key) => [key, key]));
+};
 
 /** In words, those that have a name: [[name, value, why]]; of lists over the drafted nodes only the value of
  *  `node`. names: of notes, besides the charts'; null if they are not known. */

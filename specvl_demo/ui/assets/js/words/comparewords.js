@@ -54,12 +54,12 @@ export const COMPARE = {
       : 'The comparison that was running when the page was left was not kept.',
   done: ({ questions, repeats }) =>
     `Done: ${count(questions, 'question')}${repeats > 1 ? `, each asked ${repeats} times` : ''}.`,
-  empty: 'Every method answers every question by itself.',
+  empty: 'Every method answers by itself.',
   save: 'Tables (CSV, LaTeX, Markdown) and traces',
   figure: (as) => `Figure (${as})`,
-  unrecorded: 'No such race is recorded: Run asks this question with this method.',
+  unrecorded: 'No such race is recorded: Run asks this with this method.',
   about: (pair) =>
-    `Asked of ${pair}, the pair chosen in Race. Questions (.jsonl) and pictures can be dropped here, and what bench --json printed.`,
+    `Asked of ${pair}, the pair chosen in Race. Drop questions (.jsonl), pictures or a bench --json here.`,
   form: 'Or add a .jsonl file and its pictures. A line of a .jsonl file is {"question": "…", "images": ["file.jpg"]}, with an "answer" where a short one is right.',
   columns: {
     τ: 'Tokens per check by the large model, including its own: no speedup can be larger.',
@@ -73,7 +73,7 @@ export const COMPARE = {
   reference: (text) => `Right: ${text}`,
   kinds: 'Speedup by kind of question',
   kindsHelp:
-    'All tokens over all seconds, divided by those of autoregressive decoding. Small: the 95 % interval, how much other questions of the kind could change it (a bootstrap).',
+    'All tokens over all seconds, divided by those of autoregressive decoding. Small: the 95 % interval over questions of the kind (a bootstrap).',
   race: 'Show a race on such a question',
   all: 'all',
   papers: 'The five papers',

@@ -577,7 +577,7 @@ export const W = {
       trace: 'A trace (JSON lines)',
       page: 'The page with this race, in one file',
       figure: 'A figure (SVG)',
-      pdf: 'A figure (PDF, by printing)',
+      pdf: 'A figure (PDF)',
       embed: 'Code for another web page',
     },
     sharing: 'Making the file…',
