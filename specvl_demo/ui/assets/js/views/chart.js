@@ -115,7 +115,7 @@ export class Chart {
       hoverlabel: { font: { size: 12 } },
       xaxis: {
         ...axis,
-        range: [xmin, xend ?? nextMultiple(xmax, this.spec.xunit ?? 10)],
+        range: [xmin, xend ?? ceilTo(xmax, this.spec.xunit ?? 10)],
         nticks: 5,
         ...(this.spec.whole && (xend ?? xmax) < 6 && { tick0: 1, dtick: 1 }),
         showgrid: false,
@@ -161,6 +161,6 @@ function literal(trace) {
 }
 
 /** Axes that do not move with every point. */
-export function nextMultiple(x, unit) {
+export function ceilTo(x, unit) {
   return Math.max(unit, Math.ceil((x + 1e-9) / unit) * unit);
 }

@@ -1,6 +1,6 @@
 /* The contents of the charts that all races have; a method's own are declarations, see declared.js. */
 
-import { nextMultiple } from './chart.js';
+import { ceilTo } from './chart.js';
 import { countDrafted, countKept, pace } from '../records/fold.js';
 import { doubt, doubts, hedged } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
@@ -82,7 +82,7 @@ export const speedup = {
       note: reasons.map(([why]) => noSpeedup(why)).join(' '),
       xmax: Math.max(0.2, ...lines.map(({ x }) => x.at(-1))),
       xend: ended ? Math.max(...timed.map((lane) => lane.totalsAfter(Infinity).clock_s)) : null,
-      ymax: nextMultiple(1.1 * Math.max(1.8, ...lines.flatMap(({ y }) => y)), 1),
+      ymax: ceilTo(1.1 * Math.max(1.8, ...lines.flatMap(({ y }) => y)), 1),
       shapes: [even(c)],
       say: W.charts.speedupSay(rivals.map(say)),
     };

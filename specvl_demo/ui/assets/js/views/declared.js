@@ -2,7 +2,7 @@
    Knows kinds of charts; knows no method. */
 
 import { DASHES, flat, shownRounds } from './charts.js';
-import { nextMultiple } from './chart.js';
+import { ceilTo } from './chart.js';
 import { countKept, dig } from '../records/fold.js';
 import { W } from '../words/words.js';
 
@@ -133,6 +133,6 @@ function accepted(rounds, high, most, c) {
 function bounds(lines) {
   const values = lines.flatMap((l) => l.y).filter(Number.isFinite);
   const high = Math.max(0, ...values);
-  const large = () => nextMultiple(high * 1.05, high > 20 ? 10 : 1);
-  return [Math.min(0, ...values), high <= 1 ? Math.max(0.1, nextMultiple(high, 0.1)) : large()];
+  const large = () => ceilTo(high * 1.05, high > 20 ? 10 : 1);
+  return [Math.min(0, ...values), high <= 1 ? Math.max(0.1, ceilTo(high, 0.1)) : large()];
 }

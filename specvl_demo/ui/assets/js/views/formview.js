@@ -78,12 +78,11 @@ export class FormView {
 
   /** @param {'question' | 'system'} key */
   textarea(key, on = {}) {
-    const input = () => {
-      this.form.request[key] = node.value;
+    const input = ({ target }) => {
+      this.form.request[key] = target.value;
       this.form.changed();
     };
-    const node = h('textarea', { id: `vl-${key}`, rows: '2', on: { input, ...on } });
-    return node;
+    return h('textarea', { id: `vl-${key}`, rows: '2', on: { input, ...on } });
   }
 
   buildTurn() {

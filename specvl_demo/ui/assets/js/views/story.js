@@ -59,10 +59,10 @@ export class Story {
   /** There while a finished race is on the page. */
   button() {
     const node = button(W.story.open, () => this.open());
-    const ended = (lane) => lane.end && lane.rounds.length > 0;
     node.hidden = true;
-    this.race.on('reset lane begin end', () => {
-      node.hidden = !this.race.list.length || !this.race.list.every(ended);
+    const { race } = this;
+    race.on('reset lane begin end', () => {
+      node.hidden = !race.whole || race.list.some((lane) => !lane.rounds.length);
     });
     return node;
   }

@@ -209,17 +209,13 @@ export class TreeView {
     });
     this.plan = plan;
     this.px = px;
-    this.show(groups, wide, tall);
-    const tokens = round.tokens.map((t, i) => `${shown(said(i))} (${W.origins[t.origin]})`);
-    this.box.setAttribute('aria-label', W.tree.say(round.index, drafted - 1, tokens));
-  }
-
-  show(groups, wide, tall) {
     this.sweep = svg('line.sweep', { y1: 4, y2: tall - 4 });
     this.svg.setAttribute('viewBox', `0 0 ${wide} ${tall}`);
     this.svg.style.width = `${wide}px`;
     this.svg.style.height = `${tall}px`;
     this.svg.replaceChildren(...groups, this.sweep);
+    const tokens = round.tokens.map((t, i) => `${shown(said(i))} (${W.origins[t.origin]})`);
+    this.box.setAttribute('aria-label', W.tree.say(round.index, drafted - 1, tokens));
   }
 
   /** A diamond for the target's own token, else a circle as large as it is likely. */
