@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 
 SPINS, POLICY = "GOMP_SPINCOUNT", "OMP_WAIT_POLICY"
-N_SPINS = "10000"
-"""Under half a millisecond: longer than what lies between two steps of a small model, so that the
+N_SPINS = "30000"
+"""About 1.5 ms: longer than what lies between two steps of a small model, so that the
 next one finds its threads awake.
 """
 
