@@ -50,7 +50,7 @@ ENDED = (
 )
 FIGURES = """() => {
   const [ar, lane] = specvl.race.list;
-  const [a, b] = [ar, lane].map((one) => one.at(Infinity).tokens_per_s);
+  const [a, b] = [ar, lane].map((one) => one.totalsAfter(Infinity).tokens_per_s);
   return {ar: a, speedup: b / a, pace: specvl.drawing.name, load: lane.end.load,
     watching: lane.end.watching, doubt: specvl.race.meta.compared.lanes[lane.name].doubt?.sentence};
 }"""
