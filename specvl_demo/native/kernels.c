@@ -99,12 +99,11 @@ typedef struct {
   int64_t rows, per_tile;
 } Tile;
 
-/* Fetch what is read 8 KB after p. With more than two rows, sums take long enough for two steps:
- * early into the second cache, and from there into the first, which has little room beside the
- * rows. */
+/* Fetch what is read after p in two steps: early into the second cache, and from there into the
+ * first, which has little room beside the rows. With more rows, sums take longer. */
 INLINE void fetch(const char *p, int rows) {
-  __builtin_prefetch(p + (rows > 2 ? 2048 : 8192), 0, 3);
-  if (rows > 2) __builtin_prefetch(p + 24576, 0, 2);
+  __builtin_prefetch(p + (rows > 2 ? 2048 : 1024), 0, 3);
+  __builtin_prefetch(p + (rows > 2 ? 24576 : 16384), 0, 2);
 }
 
 INLINE Ints take(int kind, const char *p, int v) {
