@@ -50,7 +50,10 @@ def figure(record: dict[str, Any], name: str, column: str, most: str | None) -> 
         chosen = [row for row in rows if row["method"] == name]
     if not chosen or (len(chosen) > 1 and most is None):
         raise KeyError(f"{name} is {len(chosen)} rows of the record")
-    value = (min if most == "min" else max)(_at(row, column) for row in chosen)
+    return _rounded((min if most == "min" else max)(_at(row, column) for row in chosen))
+
+
+def _rounded(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -95,7 +98,7 @@ def processors() -> str:
         for pair in ("pocket", "photo"):
             row = record[pair][build]
             plain, gain = row["ar_tokens_per_s"], row["speedup_vs_ar"]
-            cells += [f"{plain:.3g}", f"`{row['fastest']}`", f"{gain:.3g}"]
+            cells += [_rounded(plain), f"`{row['fastest']}`", f"{gain:.3g}"]
         lines.append(" | ".join(cells))
     return "".join(f"| {line} |\n" for line in lines)
 
