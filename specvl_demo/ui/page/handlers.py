@@ -194,7 +194,7 @@ class PageHandlers:
     def export_race(self, payload: Any, caller: Caller) -> JsonObject:
         """Return an uploaded trace as one file that is removed with the visit.
 
-        payload: {path, as, earlier}: as 'page' the page as one HTML file, else an SVG figure;
+        payload: {path, as, earlier}: as 'figure' or 'pdf' an SVG figure, else the page as one file;
         earlier: the conversation's [{question, answer}].
         """
         payload = payload if isinstance(payload, Mapping) else {}
@@ -204,7 +204,7 @@ class PageHandlers:
         if Path(file).stat().st_size > MAX_SHARED_BYTES:
             raise ValueError(messages.NOT_SHARED)
         with self._read_trace(file) as lanes:
-            if payload.get("as") != "page":
+            if payload.get("as") in ("figure", "pdf"):
                 return self._write_file(caller, "race.svg", figure.race_svg(lanes).encode())
             page = html.race_page(lanes, earlier, self.catalog.get("notes"))
             return self._write_file(caller, "race.html", page.encode())
