@@ -41,8 +41,7 @@ class LoadedPair:
 
         steps: If the device is lent for one answer, its tokens: graphs must pay within them.
         """
-        models = self.models.target.vlm, *self.models.drafters.values()
-        untried = [model for model in models if model not in self._tried]
+        untried = [model for model in self._every_model if model not in self._tried]
         self._tried.extend(untried)
         for model in untried:
             if getattr(getattr(model, "decoder", model), "fixed", False):
@@ -52,10 +51,9 @@ class LoadedPair:
                 tell(f"{model.name}: {reason}")
         if steps is not None and self.may_decline:
             self.models.target.decline_batch_invariance()  # no trial on a visitor's seconds
-        if self.models.target.batch_invariant and models[0] in untried:
+        if self.models.target.batch_invariant and self.models.target.vlm in untried:
             self._try_exactness(tell)
-        if untried:
-            self.release_caches()  # caches of these trials
+        _release_caches(untried)  # of these trials: others keep their graphs
 
     def _try_exactness(self, tell: Callable[[str], None]) -> None:
         """Find out whether the target has batch-invariant steps here, and on a GPU what they cost:
@@ -80,8 +78,11 @@ class LoadedPair:
         """Give up caches and graphs that are kept for the next question: before the pair is
         dropped, so that not the garbage collector destroys graphs.
         """
-        for model in (self.models.target.vlm, *self.models.drafters.values()):
-            getattr(model, "release_caches", lambda: None)()
+        _release_caches(self._every_model)
+
+    @property
+    def _every_model(self) -> list[Any]:
+        return [self.models.target.vlm, *self.models.drafters.values()]
 
     @property
     def remarks(self) -> list[str]:
@@ -92,3 +93,8 @@ class LoadedPair:
         wishes = on_disk.config(self.pair.target, "generation_config.json") or {}
         of_heads = [remark for drafter in drafters for remark in getattr(drafter, "remarks", ())]
         return [*hub.unapplied_settings(wishes), *of_heads]
+
+
+def _release_caches(models: list[Any]) -> None:
+    for model in models:
+        getattr(model, "release_caches", lambda: None)()

@@ -89,6 +89,21 @@ def test_drafters_that_would_crowd_each_other_out_are_loaded_in_turns(monkeypatc
     assert released == [1] * 3  # graphs, before what they belong to is dropped
 
 
+def test_a_drafter_that_is_loaded_later_leaves_the_targets_graphs():
+    released = []
+    target, head = (
+        SimpleNamespace(name=name, release_caches=lambda name=name: released.append(name))
+        for name in ("target", "head")
+    )
+    models = Models(SimpleNamespace(vlm=target, batch_invariant=False), {})
+    loaded = LoadedPair(pairs.find("pocket"), models, None, None, fitting.LoadPlan(), {})
+    loaded.calibrate(lambda _: None)
+    models.drafters["dream"] = head
+    for _ in range(2):
+        loaded.calibrate(lambda _: None)
+    assert released == ["target", "head"]
+
+
 def test_a_pair_on_a_gpu_captures_its_graphs_while_it_loads(monkeypatch):
     """By describing a picture of a photograph's size; drafters come with those who ask for them."""
     loaded = SimpleNamespace(plan=fitting.LoadPlan("bfloat16", "cuda:0"))
