@@ -46,9 +46,10 @@ class Backend(ABC):
         width: D of its results.
         input_width: Of the rows of `ForwardInput.x`.
         window: Width of the sliding window, None if no layer has one. If set, layers read a second
-            mask (`ForwardInput.window_mask`).
+            mask (`ForwardInput.second_mask`).
         near_blocks: Whether a block's positions attend to each other in both directions only in
             layers with a sliding window, and only inside the window.
+        has_holes: Whether some layers leave the first rows of a cache empty (`KVCache.holes`).
         axes: 3 if positions have three axes.
         batch_invariant: Whether every row of any step has the bits of a plain step, without padding
             or ordering, on any number of threads.
@@ -61,6 +62,7 @@ class Backend(ABC):
     n_layers: int
     window: int | None = None
     near_blocks = False
+    has_holes = False
     axes = 1
     batch_invariant = False
     fixed = False
@@ -375,7 +377,7 @@ class GraphRunner:
             positions=whole(*axes, batch, rows),
             at=torch.arange(rows, device=device),
             mask=mask(),
-            window_mask=None if backend.window is None else mask(),
+            second_mask=mask() if backend.window or backend.has_holes else None,
             columns=whole(rows, shape.tail) if shape.tail else None,
             aux=AuxStates(AuxRequest(layers=shape.layers)),
         )

@@ -33,7 +33,8 @@ class ForwardInput:
         x: [B, T, D] embeddings.
         positions: [B or 1, T] int64, or [3, B or 1, T].
         mask: Additive [T, S] or [B or 1, 1, T, S] with S = cache.length + T; None for causal.
-        window_mask: The same for layers with a sliding window; required if there is a mask.
+        second_mask: The same for layers that see less: with a sliding window (required if there
+            is a mask), or with holes in their cache.
         columns: [T, W] as `batch_invariance.attention_order` returns; masks are its too [T, R + W].
         visual: [B, T] bool, given together with deepstack.
         deepstack: [levels, visual rows, D].
@@ -43,7 +44,7 @@ class ForwardInput:
     positions: Tensor
     cache: KVCache
     mask: Tensor | None = None
-    window_mask: Tensor | None = None
+    second_mask: Tensor | None = None
     columns: Tensor | None = None
     visual: Tensor | None = None
     deepstack: Tensor | None = None

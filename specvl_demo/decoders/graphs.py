@@ -81,7 +81,7 @@ class GraphStep:
     positions: Tensor
     at: Tensor
     mask: Tensor
-    window_mask: Tensor | None
+    second_mask: Tensor | None
     columns: Tensor | None
     aux: AuxStates
     hidden: Tensor | None = None
@@ -94,7 +94,7 @@ class GraphStep:
             self.positions,
             cache,
             mask=self.mask,
-            window_mask=self.window_mask,
+            second_mask=self.second_mask,
             columns=self.columns,
             aux=self.aux,
         )
@@ -110,7 +110,7 @@ class GraphStep:
         torch.arange(first, first + rows, out=self.at)
         if self.columns is not None and call.columns is not None:
             self.columns[:size] = call.columns
-        for buffer, mask in ((self.mask, call.mask), (self.window_mask, call.window_mask)):
+        for buffer, mask in ((self.mask, call.mask), (self.second_mask, call.second_mask)):
             if buffer is None:
                 continue
             given = call.mask if mask is None else mask
@@ -125,8 +125,8 @@ class GraphStep:
             else:
                 seen.copy_(given)
             buffer[..., size:, first + size : first + rows].diagonal(dim1=-2, dim2=-1).zero_()
-        if cache.holes and self.window_mask is not None:
-            buffer = self.window_mask
+        if cache.holes and self.second_mask is not None:
+            buffer = self.second_mask
             buffer[..., : cache.holes] = torch.finfo(buffer.dtype).min
 
     def destroy_graph(self) -> None:

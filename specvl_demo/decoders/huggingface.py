@@ -127,7 +127,7 @@ class HFDecoder(LanguageBackend):
         if call.mask is None:
             return None
         full, window = (
-            m if m is None or m.ndim == 4 else m[None, None] for m in (call.mask, call.window_mask)
+            m if m is None or m.ndim == 4 else m[None, None] for m in (call.mask, call.second_mask)
         )
         if self.window is None:
             return full

@@ -207,7 +207,7 @@ class CachedSequence:
         mask, window_mask, columns = batch_invariance.attention_order(
             shape, rows, self.length, self.cache.buffer_rows, self.backend.window, x.device
         )
-        hidden = self._forward(x, depth, aux, mask=mask, window_mask=window_mask, columns=columns)
+        hidden = self._forward(x, depth, aux, mask=mask, second_mask=window_mask, columns=columns)
         self.cache.truncate(self.length + size)
         self._fed = size
         return hidden
@@ -224,7 +224,7 @@ class CachedSequence:
         if not self._fed:
             self.cache.mark_committed()
         mask, window_mask = self._masks(mask, depth, size)
-        hidden = self._forward(x, depth[-size:], aux, mask=mask, window_mask=window_mask)
+        hidden = self._forward(x, depth[-size:], aux, mask=mask, second_mask=window_mask)
         self._fed += size
         return hidden
 
@@ -335,7 +335,7 @@ def prefill(
         positions,
         cache,
         mask=mask,
-        window_mask=window_mask,
+        second_mask=window_mask,
         visual=aligned([context.visual for context in contexts]) if deep else None,
         deepstack=torch.cat(deep, dim=1) if deep else None,
         aux=aux,

@@ -176,7 +176,7 @@ class DflashHead(TrainedHead):
         # By kind of layer: with a window, without one.
         masks = {r.window is None: r.mask(self.block, end, x) for r in {*self._reaches}}
         at = torch.arange(first, end, device=self.device)[None]
-        call = ForwardInput(x[None], at, cache, mask=masks.get(True), window_mask=masks.get(False))
+        call = ForwardInput(x[None], at, cache, mask=masks.get(True), second_mask=masks.get(False))
         hidden = self.forward(call)
         cache.truncate(first)
         return hidden[0, 1:]
@@ -186,11 +186,11 @@ class DflashHead(TrainedHead):
         x = call.x[0]
         rotation = self._rotary(call.positions[..., 0, :])
         if self._stack is not None and not self.fixed:
-            mask = call.mask if self.window is None else call.window_mask
+            mask = call.mask if self.window is None else call.second_mask
             return self._stack.decode(x, rotation, call.cache, mask)
         spans = zip(self._layers, self._reaches, *call.cache.kv_slots(len(x)), strict=True)
         for layer, reach, slot, keys, values in spans:
-            mask = call.mask if reach.window is None else call.window_mask
+            mask = call.mask if reach.window is None else call.second_mask
             x = layer(layer.normed(x), x, rotation, slot, keys, values, mask)
         return (unit_rows(x, self._eps) * self._norm)[None]
 

@@ -30,7 +30,6 @@ from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Lesson, Settings, setting
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.heads.blocks import (
-    POSITIONS,
     CrossAttention,
     DecoderBlock,
     Geometry,
@@ -82,8 +81,7 @@ class DreamHead(FeatureHead):
 
     n_layers = 3
     projects = False
-    window = POSITIONS
-    """Wider than any request: fixed steps get a second mask by it, over queries, with the holes."""
+    has_holes = True
 
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         super().__init__(head, decoder)
@@ -196,7 +194,7 @@ class DreamHead(FeatureHead):
         """
         x, features = call.x[0].chunk(2, -1)
         size = x.shape[0]
-        query_mask = call.window_mask
+        query_mask = call.second_mask
         mask = call.mask
         if self._stack is not None and not self.fixed and query_mask is mask:
             rotation = self._rotary(call.positions[..., 0, :])
@@ -234,7 +232,7 @@ class DreamHead(FeatureHead):
         places = queries, slice(1, None), queries
         keys, values = (
             [rows[..., place, :] for rows, place in zip(part, places, strict=True)]
-            for part in (spans.keys, spans.values)
+            for part in spans[1:]
         )
         query_mask, mask = masks
         rotation = self._rotary(positions)
