@@ -24,8 +24,8 @@ from tests.shared.rooms import arrows, doubled
 TABLE = ROOT / "docs" / "structure.md"
 ROW = re.compile(r"^\| `([\w/]+)`, (\.\w+) \| ([\d,]+) (tokens|bytes|lines) \|$", re.M)
 """A line of the table: a folder, the suffix of the files that count, and the limit."""
-COMMENT = re.compile(r"/\*.*?\*/|(?<![:'\"])//[^\n]*", re.S)
-"""A comment of a script, where its types stand too."""
+COMMENT = re.compile(r"\n?[ \t]*/\*.*?\*/|[ \t]*(?<![:'\"])//[^\n]*", re.S)
+"""A comment of a script, where its types stand too, with the line and the space it takes."""
 LAYOUT = {
     tokenize.COMMENT,
     tokenize.NL,
