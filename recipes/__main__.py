@@ -26,7 +26,7 @@ from specvl_demo.cli.parse import (
     in_range,
     option,
 )
-from specvl_demo.pairs import ROLES, Role
+from specvl_demo.pairs import ROLES
 from specvl_demo.pairs.machine import n_cores
 
 PUBLISHED = ("small", "mtp", "assistant")
@@ -76,7 +76,7 @@ def drafter(o: Options, recipe: Any) -> int:
     from recipes import stages
     from recipes.drafters import KINDS
     from specvl_demo import pairs
-    from specvl_demo.pairs import fitting, on_disk
+    from specvl_demo.pairs import fitting
     from specvl_demo.serving import loader
 
     pair = pairs.find(o.pair)
@@ -90,10 +90,7 @@ def drafter(o: Options, recipe: Any) -> int:
         prompts=o.prompts,
         data=o.data,
     )
-    # Where it is here, the small drafter answers the questions faster.
-    small: tuple[Role, ...] = ("small",) if "small" in on_disk.loadable_drafters(pair) else ()
-    how = fitting.Options(o.dtype)
-    loaded = loader.load_pair(pair, roles=small, options=how)
+    loaded = loader.load_pair(pair, roles=(), options=fitting.Options(o.dtype))
     sizes = o.conversations, o.held_out
     run = o.minutes, o.fresh, o.eight_bits, o.start
     card = stages.main(loaded, KINDS[o.recipe], recipe, places, *sizes, *run)

@@ -5,24 +5,33 @@ with their pictures, greedy or at a line's temperature. Each keeps the hash of t
 from __future__ import annotations
 
 import json
+import random
 import zlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from PIL import Image
+from torch import Tensor
 from tqdm import tqdm
 
 from recipes.features import Example, extended
+from specvl_demo.core import highest
+from specvl_demo.core.sampling import probabilities
+from specvl_demo.core.tree import chain
 from specvl_demo.core.types import Prompt
+from specvl_demo.decoders.sequence import CachedSequence, prefill
 from specvl_demo.options import SEED, Sampling
 from specvl_demo.question import Question
-from specvl_demo.serving import choosing, session
-from specvl_demo.serving.loaded import LoadedPair
 from specvl_demo.vlm.prompts import PromptBuilder
+from specvl_demo.vlm.target import VLMTarget
+
+Line = Mapping[str, Any]
+TOGETHER = 16
+"""How many questions are answered at once."""
 
 
 def _words(banned: Container[int], ids: Iterable[int]) -> list[int]:
@@ -48,34 +57,93 @@ def written(path: Path, weights: str | None) -> int:
 
 
 def ask_all(
-    loaded: LoadedPair,
-    lines: Sequence[Mapping[str, Any]],
+    target: VLMTarget,
+    prompter: PromptBuilder,
+    lines: Sequence[Line],
     folder: Path,
     out: Path,
     weights: str | None,
     most: int = 256,
 ) -> None:
-    """Let the target answer every line, with a chain of its small drafter if that is loaded;
-    continues where an earlier call stopped. An answer is cut before a placeholder.
+    """Let the target answer every line, with at most so many tokens; continues where an earlier
+    call stopped. An answer is cut before a placeholder.
 
     A line is {"prompt": text, "images": [file, ...], "temperature": number}, files in `folder`, and
-    greedy without the last. `out` gets the same lines with "answer_ids" and the target's `weights`
-    (see `fingerprints`), as JSON; ValueError if other weights answered there.
+    greedy without the last. `out` gets the same lines, those of a batch side by side, with
+    "answer_ids" and the target's `weights` (see `fingerprints`), as JSON; ValueError if other
+    weights answered there.
     """
-    choice = choosing.choose(loaded.pair, "chain" if "small" in loaded.models.drafters else "ar")
-
-    banned, done = loaded.models.target.vocabulary.banned, written(out, weights)
-    bar = tqdm(lines[done:], "the target's answers", len(lines), initial=done, disable=None)
-    with out.open("a") as file:
-        for line in bar:
-            seed = zlib.crc32(str(line).encode()) % (SEED.high + 1)
-            sampling = Sampling(line.get("temperature", 0.0), seed=seed)
-            question = replace(_question(line, folder), max_new_tokens=most, sampling=sampling)
-            asked = session.make_request(loaded, question, detail="light")
-            (lane,) = session.run_lanes(loaded, asked, [choice])
-            ids = _words(banned, lane.token_ids)
-            file.write(json.dumps({**line, "weights": weights, "answer_ids": ids}) + "\n")
+    banned, done = target.vocabulary.banned, written(out, weights)
+    bar = tqdm(desc="the target's answers", total=len(lines), initial=done, disable=None)
+    with out.open("a") as file, bar:
+        for batch in batches(lines):
+            fresh, done = batch[done:], max(0, done - len(batch))
+            prompts = [prompt_of(prompter, line, folder, most) for line in fresh]
+            answers = answer(target, prompts, list(map(_sampling, fresh)), most) if fresh else []
+            for line, ids in zip(fresh, answers, strict=True):
+                words = _words(banned, ids)
+                file.write(json.dumps({**line, "weights": weights, "answer_ids": words}) + "\n")
             file.flush()
+            bar.update(len(fresh))
+
+
+def batches(lines: Sequence[Line]) -> list[list[Line]]:
+    """Return lines that are answered together, in an order that does not depend on their kinds:
+    with the same question and as many pictures, prompts and answers are about equally long.
+    """
+    alike = sorted(lines, key=lambda line: (len(line.get("images", ())), line["prompt"]))
+    made = [alike[i : i + TOGETHER] for i in range(0, len(alike), TOGETHER)]
+    random.Random(0).shuffle(made)
+    return made
+
+
+@torch.inference_mode()
+def answer(
+    target: VLMTarget, prompts: Sequence[Prompt], samplings: Sequence[Sampling], most: int
+) -> list[list[int]]:
+    """Return answers of at most so many tokens, up to the one that ends them: each prompt is a row
+    of every step.
+    """
+    decoder, end = target.decoder, target.vocabulary.eos
+    encoded = [target.encode(prompt) for prompt in prompts]
+    contexts = [one.context("target") for one in encoded]
+    room = max(len(context.ids) for context in contexts) + most
+    sequence = prefill(decoder, contexts, room).sequence
+    padding = [sequence.length - len(context.ids) for context in contexts]
+    pad = torch.arange(sequence.length) < torch.tensor(padding)[:, None]
+    draws = [torch.Generator().manual_seed(sampling.seed) for sampling in samplings]
+    answers: list[list[int]] = [[] for _ in prompts]
+    rows, tokens = list(range(len(prompts))), [int(one.ids[-1]) for one in encoded]
+    for _ in range(most):
+        embedded = decoder.embed(torch.tensor(tokens, device=decoder.device))[:, None]
+        logits = decoder.logits(sequence.score(embedded, chain(0))[:, 0])
+        sequence.commit_nodes([0])
+        tokens = [
+            int(highest.argmax(row[None]))
+            if samplings[i].greedy
+            else int(probabilities(row.cpu(), samplings[i]).multinomial(1, generator=draws[i]))
+            for i, row in zip(rows, logits, strict=True)
+        ]
+        for i, token in zip(rows, tokens, strict=True):
+            if not answers[i] or answers[i][-1] not in end:
+                answers[i].append(token)
+        left = [at for at, i in enumerate(rows) if answers[i][-1] not in end]
+        if not left:
+            break
+        if 2 * len(left) <= len(rows):
+            sequence = _rows_of(sequence, left, pad[[rows[at] for at in left]], room)
+            rows, tokens = [rows[at] for at in left], [tokens[at] for at in left]
+    return answers
+
+
+def _rows_of(sequence: CachedSequence, rows: list[int], pad: Tensor, room: int) -> CachedSequence:
+    """Return some of the sequences in a cache of their own. pad: [m, prompt], of these."""
+    cache, n = sequence.backend.new_cache(len(rows), room), sequence.length
+    for mine, theirs in zip(cache.blocks, sequence.cache.blocks, strict=True):
+        mine[:, :, :, :, :n] = theirs[:, :, rows, :, :n]
+    cache.advance(n)
+    pad = F.pad(pad, (0, n - pad.shape[1])).to(sequence.next_position.device)
+    return CachedSequence(sequence.backend, cache, sequence.next_position[rows], pad)
 
 
 def asked_examples(
@@ -98,11 +166,17 @@ def example(prompt: Prompt, answer_ids: list[int]) -> Example:
     return Example(extended(prompt.inputs, answer_ids), belongs, torch.cat((prompt.visual, tail)))
 
 
-def prompt_of(prompter: PromptBuilder, line: Mapping[str, Any], folder: Path, room: int) -> Prompt:
+def prompt_of(prompter: PromptBuilder, line: Line, folder: Path, room: int) -> Prompt:
     """Return the prompt of a line as in `ask_all`, with room for an answer."""
     return prompter.prompt(_question(line, folder), room=room)
 
 
-def _question(line: Mapping[str, Any], folder: Path) -> Question:
+def _sampling(line: Line) -> Sampling:
+    return Sampling(
+        line.get("temperature", 0.0), seed=zlib.crc32(str(line).encode()) % (SEED.high + 1)
+    )
+
+
+def _question(line: Line, folder: Path) -> Question:
     images = tuple(Image.open(folder / name).convert("RGB") for name in line.get("images", ()))
     return Question(line["prompt"], images)

@@ -146,7 +146,8 @@ def answered(
     held_out = places.work / "answers-held-out.jsonl"
     to_learn, to_measure = _questions(places, n, n_held_out)
     for out, some in ((held_out, to_measure), (places.answers, to_learn)):
-        answers.ask_all(loaded, some, places.pictures, out, weights, LONGEST)
+        target, folder = loaded.models.target, places.pictures
+        answers.ask_all(target, loaded.prompter, some, folder, out, weights, LONGEST)
     return places.answers, held_out
 
 

@@ -16,10 +16,11 @@ from recipes.trainer import Trainer, optimizers
 from specvl_demo.core.engine import race
 from specvl_demo.methods.base import choose
 from specvl_demo.methods.heads.checkpoints import open_head
+from specvl_demo.options import Sampling
 from specvl_demo.pairs import Checkpoint
 from specvl_demo.question import Question
 from specvl_demo.records import gather_lanes
-from specvl_demo.serving import loader, session
+from specvl_demo.serving import choosing, loader, session
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.serving.loaded import LoadedPair
 from specvl_demo.vlm import loading, shared_drafter
@@ -57,6 +58,29 @@ def head(pair: Path, method: str, fresh: bool = False) -> dict:
 
 def loaded(pair: Path) -> LoadedPair:
     return loader.load_pair(custom_pair(str(pair / "target")), roles=())
+
+
+def test_questions_answered_together_get_the_answers_that_they_get_alone(pair: Path):
+    """Of unlike lengths, greedy as from a race, and sampled: no row knows of the others."""
+    ready = loaded(pair)
+    lines = [
+        {"prompt": "what is in picture 1", "images": ["a.png"] * n, **more}
+        for n, more in ((1, {}), (0, {}), (2, {}), (1, {"temperature": 1.0}), (0, {}))
+    ]
+    prompts = [answers.prompt_of(ready.prompter, line, pair, 24) for line in lines]
+    samplings = [Sampling(line.get("temperature", 0.0), seed=5) for line in lines]
+    target = ready.models.target
+    together = answers.answer(target, prompts, samplings, 24)
+    for prompt, sampling, ids in zip(prompts, samplings, together, strict=True):
+        assert answers.answer(target, [prompt], [sampling], 24) == [ids]
+    for i in (0, 1, 2):
+        asked = replace(answers._question(lines[i], pair), max_new_tokens=24)
+        request = session.make_request(ready, asked, detail="light")
+        (lane,) = session.run_lanes(ready, request, [choosing.choose(ready.pair, "ar")])
+        assert lane.token_ids == together[i]
+    ended = {len(ids) for ids in together}
+    assert len(ended) > 1, "rows that end early leave the batch"
+    assert together[3] != together[0]
 
 
 def test_drafters_learn_from_photographs(pair: Path, monkeypatch):
