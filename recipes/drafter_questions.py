@@ -93,7 +93,7 @@ def main() -> None:
     lines += map(draw.about, islice(cycle(people), args.people))
     two = (rng.sample(rng.choice((things, people)), 2) for _ in range(args.two))
     lines += (draw.about(*files, kinds=["difference"]) for files in two)
-    lines += plain[: args.plain]
+    lines += islice(cycle(plain), args.plain)
     rng.shuffle(lines)
     draw.write("train", (line | {"temperature": rng.choice(TEMPERATURES)} for line in lines))
 
