@@ -60,7 +60,7 @@ class Recipe:
 
 
 # How much a token of each kind of answer counts.
-WEIGHTS = {"question": 3.0, "thing": 2.0, "own": 0.2, "repeat": 4.0}
+WEIGHTS = {"question": 3.0, "thing": 2.0, "own": 0.2, "wrong": 4.0}
 SAID = 0.25
 """Weight of the next-token loss of plain chat relative to the divergence from the base."""
 
@@ -161,10 +161,9 @@ class Learner:
                 losses = losses.masked_scatter(chosen, found)
         if plain.any():
             losses = losses.masked_scatter(plain, self.plain_loss(rows, hidden[plain]))
-        # Repetitions in the target's own answers are unlearned: -log(1 - p) (arXiv 1908.04319, eq.
-        # 5).
+        # What is wrong in its own answers is unlearned: -log(1 - p) (arXiv 1908.04319, eq. 5).
         unlikely = -torch.log(-torch.expm1(-losses.clamp(min=1e-3)))
-        losses = torch.where(among("repeat"), unlikely, losses)
+        losses = torch.where(among("wrong"), unlikely, losses)
         counts = torch.tensor([WEIGHTS.get(k, 1.0) for k in packed.kinds], device=self.device)
         by_kind: dict[str, list[float]] = defaultdict(list)
         for kind, value in zip(packed.kinds, losses.tolist(), strict=True):

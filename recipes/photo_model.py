@@ -21,7 +21,7 @@ from transformers import LlamaForCausalLM
 from recipes.photo_data import Place
 from specvl_demo.vlm.photo_assembly import FUSED, LORA_SCALE
 
-FULL = frozenset({"long", "story", "plain", "own", "repeat"})
+FULL = frozenset({"long", "story", "plain", "own", "wrong"})
 """Kinds of answers that may use all tokens; the others consist of short answers' tokens."""
 
 

@@ -26,7 +26,7 @@ from recipes.photo_data import (
 )
 from recipes.photo_model import Node, Row
 from recipes.photo_questions import article
-from recipes.photo_scores import Cider
+from recipes.photo_scores import Cider, different_sentences
 from recipes.photo_writer import (
     ABOUT,
     ANSWER,
@@ -52,17 +52,17 @@ ORDERED = ("First: {}", " Then: {}")
 # target's own answers, if there are any; the rest are photographs, with their own mixture below:
 # probabilities that a visit asks for each kind of answer.
 SHARES = {
-    "described": 0.32,
-    "thing": 0.24,
+    "described": 0.24,
+    "thing": 0.15,
     "scene": 0.06,
     "pair": 0.02,
     "clip": 0.005,
-    "plain": 0.11,
-    "own": 0.16,
+    "plain": 0.09,
+    "own": 0.09,
 }
 VISITS = {"question": 0.4, "next": 0.2, "turn": 0.07}
 # Chances that a visit to what was described asks for the story, and for a short answer too.
-TOLD, SHORTLY = 0.7, 0.35
+TOLD, SHORTLY = 0.7, 0.6
 QUESTIONS, NAMED = 2, 0.4
 # Of a thing's visits, how many tell what is known in a second turn; of the others, how many name
 # it first.
@@ -70,9 +70,9 @@ FOLLOWED, NAMED_FIRST = 0.3, 0.7
 # Of the rewarded share, how much applies to scenes: with few references a good caption is rarely
 # sampled, so that the others of them are taught.
 REWARDED = 0.6
-# A word that ends a sequence of REPEATED tokens for the second time counts as repeated; after
-# MAX_REPEATED of them the rest is cut.
-REPEATED, MAX_REPEATED = 4, 40
+# A token that ends a sequence of REPEATED tokens for the second time is wrong, and after
+# MAX_REPEATED of them the rest is cut; so is the end of a story of fewer SENTENCES.
+REPEATED, MAX_REPEATED, SENTENCES = 4, 40, 4
 TEST_PROMPTS = 200
 
 
@@ -82,14 +82,14 @@ def held_out(n: int, seed: int = 11) -> set[int]:
 
 
 def repeats(ids: Sequence[int]) -> list[str]:
-    """Return "repeat" for each token that ends a repeated sequence, else "own", cut after a few."""
+    """Return "wrong" for each token that ends a repeated sequence, else "own", cut after a few."""
     seen: set[tuple[int, ...]] = set()
     kinds: list[str] = []
     for end in range(1, len(ids) + 1):
         last = tuple(ids[max(0, end - REPEATED) : end])
-        kinds.append("repeat" if len(last) == REPEATED and last in seen else "own")
+        kinds.append("wrong" if len(last) == REPEATED and last in seen else "own")
         seen.add(last)
-        if kinds.count("repeat") == MAX_REPEATED:
+        if kinds.count("wrong") == MAX_REPEATED:
             break
     return kinds
 
@@ -155,13 +155,13 @@ class Tasks:
 
     def _read(self, written: Path) -> None:
         """Read what was written so far: by the base, what may happen next by photograph and answers
-        to plain prompts; by the target, answers that repeat themselves (`own.jsonl`, in `drafter`'s
-        format).
+        to plain prompts; by the target, answers of which some are wrong (`own.jsonl`, in
+        `drafter`'s format).
         """
         test = set(photo_writer.plain_prompts()[:TEST_PROMPTS])
         plain: dict[str, str] = {}
         self.next: dict[str, tuple[str, str]] = {}
-        self.own: list[tuple[str, int, str, list[int]]] = []
+        self.own: list[tuple[str, int, str, Node]] = []
         for path in sorted([*written.glob("next*.jsonl"), *written.glob("plain*.jsonl")]):
             for line in path.read_text(encoding="utf-8").splitlines():
                 row = json.loads(line)
@@ -175,9 +175,17 @@ class Tasks:
         number |= {thing.path.name: ("things", thing.index) for thing in self.things}
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             row = json.loads(line)
-            if len(row["images"]) == 1 and "repeat" in repeats(row["answer_ids"]):
-                place = number[Path(row["images"][0]).name]
-                self.own.append((*place, row["prompt"], row["answer_ids"]))
+            answer = self._said(row["prompt"], row["answer_ids"])
+            if len(row["images"]) == 1 and "wrong" in (answer.kinds or ()):
+                self.own.append((*number[Path(row["images"][0]).name], row["prompt"], answer))
+
+    def _said(self, question: str, ids: list[int]) -> Node:
+        """Return an answer of the target with what is wrong in it: repetitions, a story's end."""
+        kinds = repeats(ids)
+        ended = question in STORY and ids[-1] == self.tokenizer.eos_token_id
+        if ended and different_sentences(self.tokenizer.decode(ids[:-1])) < SENTENCES:
+            kinds[-1] = "wrong"
+        return Node(ids[: len(kinds)], taught=True, kinds=kinds)
 
     def tokens(self, text: str) -> list[int]:
         if text not in self._ids:
@@ -373,11 +381,9 @@ class Tasks:
         return self._row([], [self._ask(question, Node(ids, taught=True, kind="plain"))])
 
     def said(self, rng: random.Random) -> Row:
-        """Return an answer of the target that repeats itself."""
-        folder, index, question, ids = rng.choice(self.own)
-        kinds = repeats(ids)
-        node = Node(ids[: len(kinds)], taught=True, kinds=kinds)
-        return self._row([self._view(folder, index, rng)], [self._ask(question, node)])
+        """Return an answer of the target with something wrong in it."""
+        folder, index, question, answer = rng.choice(self.own)
+        return self._row([self._view(folder, index, rng)], [self._ask(question, answer)])
 
     def rows(self, step: int, n: int) -> list[Row]:
         """Return this process's rows of a step of `n`: a photograph, the rest at random."""

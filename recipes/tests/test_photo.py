@@ -395,9 +395,9 @@ def test_descriptions_by_looking_are_taught(tmp_path: Path, tokenizer: PreTraine
 def test_what_an_answer_says_again_is_marked():
     """From the second time that four tokens stand in order; `pack` keeps each token's kind."""
     ids = [5, 1, 2, 3, 4, 9, 1, 2, 3, 4, 7]
-    assert photo_tasks.repeats(ids) == ["own"] * 9 + ["repeat", "own"]
+    assert photo_tasks.repeats(ids) == ["own"] * 9 + ["wrong", "own"]
     looped = photo_tasks.repeats([1, 2, 3] * 60)
-    assert looped.count("repeat") == photo_tasks.MAX_REPEATED and looped[-1] == "repeat"
+    assert looped.count("wrong") == photo_tasks.MAX_REPEATED and looped[-1] == "wrong"
     node = Node(ids, taught=True, kinds=photo_tasks.repeats(ids))
     packed = pack([Row([], Node([8], children=[node]))], torch.float32)
     assert packed.kinds == node.kinds and packed.targets.tolist() == ids
