@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recipes.drafters.base import Batch, Learner, Recipe
@@ -17,6 +18,10 @@ from specvl_demo.vlm.shared_drafter import even_layers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+PLAIN = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+"""What a layer consists of that adds its attention, then its MLP, to its rows."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +43,20 @@ class SmallDecoder(Drafter):
         self._rotary = [decoder.rotary_emb]  # in a list, so that it is not trained
 
     def forward(self, embeds: Tensor, n: int, first: int = 0) -> list[tuple[Tensor, None]]:
-        """Map embeds [B, N, D] -> last hidden states [B, N, D], in the form of a head's steps."""
+        """Map embeds [B, N, D] -> last hidden states [B, N, D], in the form of a head's steps.
+
+        Rows before `first` are only attended to; if the last layer is a plain one, they stay zero.
+        """
         positions = torch.arange(embeds.shape[1], device=embeds.device)[None]
         rotary, x = self._rotary[0](embeds, positions), embeds
-        for layer in self.layers:
-            x = layer(x, attention_mask=None, position_ids=positions, position_embeddings=rotary)
+        told: dict[str, Any] = {"attention_mask": None, "position_embeddings": rotary}
+        *before, last = self.layers
+        plain = {name for name, _ in last.named_children()} == PLAIN
+        for layer in before if plain else self.layers:
+            x = layer(x, position_ids=positions, **told)
+        if plain:
+            x = (x + last.self_attn(last.input_layernorm(x), **told)[0])[:, first:]
+            x = F.pad(x + last.mlp(last.post_attention_layernorm(x)), (0, 0, first, 0))
         return [(self.norm(x), None)]
 
 
