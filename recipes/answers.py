@@ -63,7 +63,7 @@ def ask_all(
     folder: Path,
     out: Path,
     weights: str | None,
-    most: int = 256,
+    max_tokens: int = 256,
 ) -> None:
     """Let the target answer every line, with at most so many tokens; continues where an earlier
     call stopped. An answer is cut before a placeholder.
@@ -78,8 +78,10 @@ def ask_all(
     with out.open("a") as file, bar:
         for batch in batches(lines):
             fresh, done = batch[done:], max(0, done - len(batch))
-            prompts = [prompt_of(prompter, line, folder, most) for line in fresh]
-            answers = answer(target, prompts, list(map(_sampling, fresh)), most) if fresh else []
+            prompts = [prompt_of(prompter, line, folder, max_tokens) for line in fresh]
+            answers = (
+                answer(target, prompts, list(map(_sampling, fresh)), max_tokens) if fresh else []
+            )
             for line, ids in zip(fresh, answers, strict=True):
                 words = _words(banned, ids)
                 file.write(json.dumps({**line, "weights": weights, "answer_ids": words}) + "\n")
@@ -99,22 +101,22 @@ def batches(lines: Sequence[Line]) -> list[list[Line]]:
 
 @torch.inference_mode()
 def answer(
-    target: VLMTarget, prompts: Sequence[Prompt], samplings: Sequence[Sampling], most: int
+    target: VLMTarget, prompts: Sequence[Prompt], samplings: Sequence[Sampling], max_tokens: int
 ) -> list[list[int]]:
     """Return answers of at most so many tokens, up to the one that ends them: each prompt is a row
     of every step.
     """
     decoder, end = target.decoder, target.vocabulary.eos
     encoded = [target.encode(prompt) for prompt in prompts]
-    contexts = [one.context("target") for one in encoded]
-    room = max(len(context.ids) for context in contexts) + most
+    contexts = [prompt.context("target") for prompt in encoded]
+    room = max(len(context.ids) for context in contexts) + max_tokens
     sequence = prefill(decoder, contexts, room).sequence
     padding = [sequence.length - len(context.ids) for context in contexts]
     pad = torch.arange(sequence.length) < torch.tensor(padding)[:, None]
     draws = [torch.Generator().manual_seed(sampling.seed) for sampling in samplings]
     answers: list[list[int]] = [[] for _ in prompts]
-    rows, tokens = list(range(len(prompts))), [int(one.ids[-1]) for one in encoded]
-    for _ in range(most):
+    rows, tokens = list(range(len(prompts))), [int(prompt.ids[-1]) for prompt in encoded]
+    for _ in range(max_tokens):
         embedded = decoder.embed(torch.tensor(tokens, device=decoder.device))[:, None]
         logits = decoder.logits(sequence.score(embedded, chain(0))[:, 0])
         sequence.commit_nodes([0])

@@ -175,11 +175,11 @@ class Tasks:
         number |= {thing.path.name: ("things", thing.index) for thing in self.things}
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
             row = json.loads(line)
-            answer = self._said(row["prompt"], row["answer_ids"])
+            answer = self._with_mistakes(row["prompt"], row["answer_ids"])
             if len(row["images"]) == 1 and "wrong" in (answer.kinds or ()):
                 self.own.append((*number[Path(row["images"][0]).name], row["prompt"], answer))
 
-    def _said(self, question: str, ids: list[int]) -> Node:
+    def _with_mistakes(self, question: str, ids: list[int]) -> Node:
         """Return an answer of the target with what is wrong in it: repetitions, a story's end."""
         kinds = repeats(ids)
         ended = question in STORY and ids[-1] == self.tokenizer.eos_token_id

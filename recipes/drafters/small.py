@@ -49,13 +49,13 @@ class SmallDecoder(Drafter):
         """
         positions = torch.arange(embeds.shape[1], device=embeds.device)[None]
         rotary, x = self._rotary[0](embeds, positions), embeds
-        told: dict[str, Any] = {"attention_mask": None, "position_embeddings": rotary}
+        inputs: dict[str, Any] = {"attention_mask": None, "position_embeddings": rotary}
         *before, last = self.layers
         plain = {name for name, _ in last.named_children()} == PLAIN
         for layer in before if plain else self.layers:
-            x = layer(x, position_ids=positions, **told)
+            x = layer(x, position_ids=positions, **inputs)
         if plain:
-            x = (x + last.self_attn(last.input_layernorm(x), **told)[0])[:, first:]
+            x = (x + last.self_attn(last.input_layernorm(x), **inputs)[0])[:, first:]
             x = F.pad(x + last.mlp(last.post_attention_layernorm(x)), (0, 0, first, 0))
         return [(self.norm(x), None)]
 
