@@ -50,9 +50,9 @@ class SmallDecoder(Drafter):
         positions = torch.arange(embeds.shape[1], device=embeds.device)[None]
         rotary, x = self._rotary[0](embeds, positions), embeds
         inputs: dict[str, Any] = {"attention_mask": None, "position_embeddings": rotary}
-        *before, last = self.layers
+        last: Any = self.layers[-1]
         plain = {name for name, _ in last.named_children()} == PLAIN
-        for layer in before if plain else self.layers:
+        for layer in self.layers[:-1] if plain else self.layers:
             x = layer(x, position_ids=positions, **inputs)
         if plain:
             x = (x + last.self_attn(last.input_layernorm(x), **inputs)[0])[:, first:]
