@@ -219,7 +219,7 @@ test('files that do not fit are named, one that cannot be shown gives way to the
   await files.add([file('d.png', 5), file('e.png', 5), file('f.png', 5)]);
   assert.deepEqual(form.request.media.map(({ name }) => name), ['d.png', 'e.png']);
   assert.equal(files.refused[0].why, W.media.many('f.png', 2));
-  files.change([files.media[0]]);
+  files.choose([files.media[0]]);
   files.dropBroken(files.media[0]);
   assert.deepEqual(form.request.media.map(({ example }) => example), ['scene']);
 });

@@ -21,9 +21,9 @@ const ZERO = {
   clock_s: 0,
 };
 
-/** @param {typeof ZERO} totals @param {Round} round */
+/** Totals with one more round. @param {typeof ZERO} totals @param {Round} round */
 function plus(totals, round) {
-  /** @param {Token['origin']} origin */
+  /** How many of the round's tokens have this origin. @param {Token['origin']} origin */
   const count = (origin) => round.tokens.filter((token) => token.origin === origin).length;
   const sums = {
     ...totals,
@@ -61,7 +61,7 @@ export class Lane {
   waiting = 0; // tokens at the end whose character is not complete yet
   /** @type {End | null} */
   end = null;
-  // Its place and name in the race, the number of its colour, and whether it has not begun.
+  // Its place and name in the race, the number of its colour. pending: it is expected, its Begin has not come.
   number = 0;
   title = '';
   colour = 0;
@@ -73,7 +73,8 @@ export class Lane {
     this.name = begin.lane;
   }
 
-  /** @param {Round} round */
+  /** Add a round: its tokens, the totals after it, the pieces that it completes.
+   *  @param {Round} round */
   add(round) {
     round.tokens.forEach((token, at) => {
       this.tokens.push({ ...token, round: round.index, at });
@@ -85,12 +86,12 @@ export class Lane {
     this.whole.push(this.pieces.length);
   }
 
-  /** The lane of the target alone. */
+  /** Whether this is AR: the target alone. */
   get plain() {
     return this.begin.method === 'ar';
   }
 
-  /** What a token's colour stands for. @param {Pick<Token, 'origin'>} token */
+  /** What a token's colour stands for: its origin, or 'ar'. @param {Pick<Token, 'origin'>} token */
   kind({ origin }) {
     return this.plain ? 'ar' : origin;
   }
@@ -100,7 +101,8 @@ export class Lane {
     return this.totalsAfter(index).n_tokens;
   }
 
-  /** Of the token that only ends the answer, which has no text, its mark. @param {number} index */
+  /** A token's text; of one that only ends the answer, which has none, its mark.
+   *  @param {number} index */
   said(index) {
     const ends = this.end?.stop === 'eos' && index === this.tokens.length - 1;
     return this.tokens[index].text || (ends ? ENDS : '');
@@ -111,7 +113,7 @@ export class Lane {
     return ['eos', 'stop', 'length'].includes(this.end?.stop ?? '');
   }
 
-  /** @param {End} end */
+  /** Take in the lane's End, and make what waits a last piece. @param {End} end */
   close(end) {
     this.end = end;
     if (!this.waiting) return;
@@ -119,8 +121,8 @@ export class Lane {
     this.whole[this.whole.length - 1] = this.pieces.length;
   }
 
-  /** The waiting tokens complete `text`: one piece of the answer, written in the newest round.
-   *  @param {string} text */
+  /** Make the waiting tokens, which complete `text`, one piece of the answer, written in the newest
+   *  round. @param {string} text */
   join(text) {
     const stop = this.tokens.length;
     const start = stop - this.waiting;
@@ -178,35 +180,37 @@ export class Lane {
     return lo;
   }
 
+  /** What the lane has written. */
   get text() {
     return wordsOf(this.tokens);
   }
 
-  /** With the given prefix. */
+  /** The given prefix, and what the lane has written. */
   get answer() {
     return this.given.text + this.text;
   }
 
+  /** The prefix with which the answer had to begin. */
   get given() {
     return { ids: [], text: '', ...this.begin.prefix };
   }
 
-  /** As the page lays it out. */
+  /** The answer's text as the page lays it out. */
   get laid() {
     return this.pieces.map((piece) => laid(piece.text)).join('');
   }
 }
 
-/** @param {Token[]} tokens */
+/** The text of tokens. @param {Token[]} tokens */
 export const wordsOf = (tokens) => tokens.map(({ text }) => text).join('');
 
-/** @param {Round} round */
+/** How many tokens a round drafted. @param {Round} round */
 export const countDrafted = ({ tree }) => tree.tokens.length - 1;
 
-/** @param {Round} round */
+/** How many drafted tokens a round accepted. @param {Round} round */
 export const countKept = ({ path }) => path.length - 1;
 
-/** Root 0. @param {Tree} tree */
+/** The depth of every node; the root's is 0. @param {Tree} tree */
 export function depths(tree) {
   /** @type {number[]} */
   const depth = [];
@@ -216,7 +220,8 @@ export function depths(tree) {
   return depth;
 }
 
-/** Likeliest first where the draft's probabilities are known. @param {Tree} tree */
+/** The children of every node, likeliest first where the draft's probabilities are known.
+ *  @param {Tree} tree */
 export function children(tree) {
   /** @type {number[][]} */
   const kids = tree.parent.map(() => []);
@@ -257,8 +262,9 @@ export function fallen({ tree, path }, node) {
   return { lost, at: path.indexOf(tree.parent[lost]) };
 }
 
-/** 'corrected': something else was drafted; 'bonus': all of it was accepted; 'alone': nothing was. @param
- *  {Round} round @param {number} at */
+/** Why a token was written: 'accepted', 'relaxed', or the target's own. 'corrected': something else
+ *  was drafted; 'bonus': all of it was accepted; 'alone': nothing was. @param {Round} round
+ *  @param {number} at */
 export function reason(round, at) {
   const token = round.tokens[at];
   if (token.origin === 'draft') return 'accepted';

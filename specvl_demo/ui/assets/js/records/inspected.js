@@ -11,6 +11,7 @@ const MOST_VALUES = 16; // of a list
 const sampled = (lane) => Number(lane.begin.sampling.temperature) > 0;
 const exp = (logp) => (logp == null ? null : Math.exp(logp));
 
+/** Why a token was written, in a sentence. */
 export function whyWritten(lane, token) {
   const { at, origin } = lane.tokens[token];
   const round = lane.rounds[lane.tokens[token].round];
@@ -52,16 +53,17 @@ export function whyUnused(lane, round, node) {
   return { kind, why, at: kind === 'rejected' ? at : -1 };
 }
 
-/** {target, drafter: what they gave a sampled token, gap: how close the second came, overlap}, null where
- *  unknown; null if it was not sampled. */
+/** How a sampled token was drawn: {target, drafter: what they gave it, gap: how close the second
+ *  came, overlap}, null where unknown; null if it was not sampled. */
 export function drawOf({ notes: { draws } }, at) {
+  /** A number that the round notes of the draw. */
   const of = (name) => (Number.isFinite(draws?.[name]?.[at]) ? draws[name][at] : null);
   const target = of('p');
   if (target === null) return null;
   return { target, drafter: of('q'), gap: of('gap'), overlap: of('overlap') };
 }
 
-/** Of a drafted node; null where unknown. */
+/** A drafted node's probabilities; null where unknown. */
 export const chancesOf = ({ tree }, node) => ({
   target: exp(tree.target_logp?.[node]),
   drafter: exp(tree.draft_logp?.[node]),
@@ -101,7 +103,9 @@ export function likeliest(round, node, id) {
       rows.get(token.id).prob.set(column, token.prob);
     }
   }
+  /** By what rows are chosen: the inspected token's comes first. */
   const most = (row) => (row.id === id ? 1 : Math.max(...row.prob.values()));
+  /** The target's probability of a row's token. */
   const own = (row) => row.prob.get('target') ?? 0;
   const sorted = [...rows.values()]
     .sort((a, b) => most(b) - most(a))
@@ -110,26 +114,28 @@ export function likeliest(round, node, id) {
   return { columns: ['target', ...views.map(([name]) => name)], rows: sorted };
 }
 
-/** Of notes that a method's own charts draw. */
-function charted(lane) {
+/** The names of notes that a method's own charts draw, by their keys. */
+function chartedNoteNames(lane) {
   const series = lane.begin.charts.flatMap((chart) => chart.series);
   const own = series.filter(({ path, name }) => name && /^notes\.\w+$/.test(path));
   return Object.fromEntries(own.map(({ path, name }) => [path.slice('notes.'.length), name]));
 }
 
-/** Of numbers, by their keys. */
+/** The keys of notes that are numbers, as names. */
 const plainNames = (notes) => {
   const numbers = Object.keys(notes).filter((key) => typeof notes[key] === 'number');
   return Object.fromEntries(numbers.map((key) => [key, key]));
 };
 
-/** In words, those that have a name: [[name, value, why]]; of lists over the drafted nodes only the value of
- *  `node`. names: of notes, besides the charts'; null if they are not known. */
+/** A round's notes in words, those that have a name: [[name, value, why]]; of lists over the
+ *  drafted nodes only the value of `node`. names: of notes, besides the charts'; null if they are
+ *  not known. */
 export function noted(lane, { notes }, names, node = null) {
   const { nodes, why = {} } = notes;
+  /** Whether a value has an entry for every drafted node. */
   const over = (value) =>
     node !== null && Array.isArray(nodes) && Array.isArray(value) && value.length === nodes.length;
-  const all = { ...charted(lane), ...(names ?? plainNames(notes)) };
+  const all = { ...chartedNoteNames(lane), ...(names ?? plainNames(notes)) };
   return Object.entries(notes)
     .filter(([key]) => Object.hasOwn(all, key))
     .map(([key, value]) => [key, over(value) ? value[nodes.indexOf(node)] : value])
@@ -137,6 +143,7 @@ export function noted(lane, { notes }, names, node = null) {
     .map(([key, value]) => [all[key], brief(value), why?.[key]]);
 }
 
+/** A note's value as short text. */
 function brief(value) {
   if (typeof value === 'number') return Number.isInteger(value) ? String(value) : value.toFixed(3);
   if (typeof value === 'boolean') return value ? W.settings.on : W.settings.off;

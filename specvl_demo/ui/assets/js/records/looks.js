@@ -24,7 +24,7 @@ export function winner(lane, round, at) {
   const key = chart?.series[0]?.path.replace('notes.', '') ?? '';
   const weights = /** @type {{ [view: string]: number }} */ (notes?.[key] ?? {});
   if (!views || tokens[at].origin === 'target') return null;
-  /** @param {string} view */
+  /** The weighted probability that a view gave the token. @param {string} view */
   const given = (view) =>
     weights[view] * (views[view]?.[at]?.find(({ id }) => id === tokens[at].id)?.prob ?? 0);
   const names = Object.keys(weights);

@@ -10,7 +10,7 @@ export function rowsOf(kids, path) {
   /** @type {number[]} */
   const row = [];
   let leaves = 0;
-  /** @param {number} i */
+  /** Give a node and all below it their rows. @param {number} i */
   const walk = (i) => {
     const own = kids[i].sort((a, b) => Number(path.includes(b)) - Number(path.includes(a)));
     own.forEach(walk);
@@ -25,7 +25,7 @@ export function rowsOf(kids, path) {
  *  @typedef {[number, number]} Place @typedef {[Place, Place]} Edge
  *  @typedef {{ deep: number, wide: number, idle: Edge[], kept: Edge[], relaxed: Edge[] }} Shape */
 
-/** @param {Round} round @returns {Shape} */
+/** The shape of a round's tree. @param {Round} round @returns {Shape} */
 export function shapeOf({ tree, path, tokens }) {
   const depth = depths(tree);
   const { row, leaves: wide } = rowsOf(children(tree), path);

@@ -55,6 +55,7 @@ export function learn(lane, base) {
 function verdict(round, at) {
   const { draft_logp: logp } = round.tree;
   const token = round.tokens[at];
+  /** How sure the drafter was of a node; 0.5 where unknown. */
   const p = (i) => (logp?.[i] == null ? 0.5 : Math.exp(logp[i]));
   if (token.origin !== 'target') return { right: true, sure: p(round.path[at + 1]) };
   const rivals = after(round.tree, round.path[at]);
@@ -63,10 +64,12 @@ function verdict(round, at) {
     : { right: null, sure: 0.5 };
 }
 
-/** Tokens that were guessed lie below `quality`, the surest lowest; others above, those where the drafter was surest
- *  of something else highest; those never asked about are spread over all. */
+/** How hard every token is to guess, 0 to 1. Tokens that were guessed lie below `quality`, the
+ *  surest lowest; others above, those where the drafter was surest of something else highest; those
+ *  never asked about are spread over all. */
 function hardness(verdicts, quality) {
   const hard = new Array(verdicts.length);
+  /** Spread the listed tokens evenly between two values. */
   const place = (list, low, high) =>
     list.forEach(([i], k) => {
       hard[i] = low + ((k + 0.5) / list.length) * (high - low);
@@ -91,7 +94,8 @@ function hardness(verdicts, quality) {
   return hard;
 }
 
-/** {tau, cost, speedup, rounds: [{kept, at}]}, cost a round and times in autoregressive steps. */
+/** Simulate the race with these values: {tau, cost, speedup, rounds: [{kept, at}]}, cost a round
+ *  and times in autoregressive steps. */
 export function simulate(known, { quality, gamma, draft, row, requests }) {
   const { n, hard, width, rest, step, fit } = known;
   const rounds = [];
@@ -112,7 +116,8 @@ export function simulate(known, { quality, gamma, draft, row, requests }) {
   return { tau, cost, speedup: tau / cost, verify: cost - gamma * draft, rounds };
 }
 
-/** In autoregressive steps: {fixed, perToken, drafted, tau, rho, speedup}; null where nothing was drafted. */
+/** What rounds and drafted tokens cost a lane, and what that gains, in autoregressive steps:
+ *  {fixed, perToken, drafted, tau, rho, speedup}; null where nothing was drafted. */
 export function payOff(lane, base) {
   const { clock_s, n_drafted, n_rounds: n, tau } = lane.totalsAfter(Infinity);
   const unit = base.clock_s / base.n_rounds;

@@ -7,7 +7,7 @@ import { W } from '../words/words.js';
 
 const PICTURE = /^data:image\/(png|jpeg|webp);base64,[A-Za-z0-9+/=]+$/;
 
-/** @param {string} written @returns {AnyRecord[]} */
+/** The records that a trace's lines hold. @param {string} written @returns {AnyRecord[]} */
 export function parse(written) {
   const lines = written.split('\n').filter((line) => line.trim());
   return lines.map((line) => {
@@ -17,7 +17,8 @@ export function parse(written) {
   });
 }
 
-/** Throws an Error whose message can be shown. @param {string} url */
+/** The records of the trace at an address. Throws an Error whose message can be shown.
+ *  @param {string} url */
 export async function fetched(url) {
   const answer = await fetch(url).catch(() => null);
   if (!answer?.ok) throw new Error(W.trace.unreachable);
@@ -27,20 +28,20 @@ export async function fetched(url) {
 /** The pictures that the model was shown; anything but base64 pictures is left out. @param {Begin} begin
  *  @returns {Thumbnail[]} */
 export function shown(begin) {
-  /** @param {string | null} url */
+  /** An address that is a base64 picture; null for any other. @param {string | null} url */
   const safe = (url) => (url !== null && PICTURE.test(url) ? url : null);
   return (begin.notes?.media ?? []).map((m) => ({ name: m.name, frames: m.frames.map(safe) }));
 }
 
-/** @param {AnyRecord[]} records */
+/** The Begin of the first lane. @param {AnyRecord[]} records */
 export const first = (records) => /** @type {Begin} */ (records.find((r) => r.kind === 'begin'));
 
-/** @param {AnyRecord[]} records */
+/** Records as a trace's lines. @param {AnyRecord[]} records */
 export function write(records) {
   return `${records.map((record) => JSON.stringify(record)).join('\n')}\n`;
 }
 
-/** Lane after lane. @param {Race} race */
+/** The records of a race, lane after lane. @param {Race} race */
 export function recordsOf(race) {
   return race.list.flatMap((lane) => [lane.begin, ...lane.rounds, ...(lane.end ? [lane.end] : [])]);
 }

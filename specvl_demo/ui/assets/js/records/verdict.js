@@ -4,8 +4,9 @@
 import { wordsOf } from './fold.js';
 import { W } from '../words/words.js';
 
-/** Why a lane's speedup is not shown, or only a rough one, `about`: {kind: 'cut' | 'short' | 'disturbed' | 'unknown',
- *  sentence, tokens, load, about}; null if it is. */
+/** Why a lane's speedup is doubtful: {kind: 'cut' | 'short' | 'disturbed' | 'unknown', sentence,
+ *  tokens, load, about}; null if it is not. With `about` a rough speedup is shown, without it
+ *  none. */
 export function doubt(race, lane) {
   const base = race.baseline;
   if (!base || lane === base) return null;
@@ -17,10 +18,10 @@ export function doubt(race, lane) {
   return compared.cut ? { kind: 'cut', sentence: compared.cut } : compared.lanes[lane.name].doubt;
 }
 
-/** Shown with the reason; null if there is none. */
+/** The rough speedup that is shown with this reason; null if there is none. */
 export const hedged = (why) => why?.about || null;
 
-/** The clearest reason of every kind: [[reason, lanes]]. */
+/** All reasons for which speedups are doubtful, the clearest of every kind: [[reason, lanes]]. */
 export function doubts(race) {
   const found = new Map();
   for (const lane of race.list) {
@@ -33,7 +34,8 @@ export function doubts(race) {
   return [...found.values()];
 }
 
-/** {kind: 'early', sentence} while less of a lane is shown than can be timed, in a race or its replay; else null. */
+/** Why a lane has no speedup yet: {kind: 'early', sentence} while less of it is shown than can be
+ *  timed, in a race or its replay; else null. */
 export function early(race, lane) {
   const base = race.baseline;
   if (!base || lane === base || race.finished) return null;
@@ -48,8 +50,11 @@ export function early(race, lane) {
 export function differences(race, lane) {
   const spans = race.meta.compared?.lanes[lane.name]?.changes;
   if (!spans?.length) return null;
+  /** The text of a lane's tokens in a range. */
   const words = ({ tokens }, ...part) => wordsOf(tokens.slice(...part));
+  /** Whether a position lies within a change: side 0 counts AR's positions, 2 the lane's. */
   const within = (side) => (at) => spans.some((span) => span[side] <= at && at < span[side + 1]);
+  /** The positions of a lane's tokens that the other one lacks. */
   const lacking = ({ tokens }, side) => new Set([...tokens.keys()].filter(within(side)));
   return {
     shared: spans[0][0],

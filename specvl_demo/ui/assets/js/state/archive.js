@@ -9,6 +9,7 @@ import { W } from '../words/words.js';
 /** @import { Race } from './race.js' */
 /** @import { KeptRace, Parts } from './types.js' */
 
+/** The races that this browser keeps, and what opens a trace. */
 export class Archive extends Emitter {
   /** The newest first. @type {KeptRace[]} */
   runs = [];
@@ -19,7 +20,7 @@ export class Archive extends Emitter {
     this.parts = parts;
   }
 
-  /** In later visits too. @param {Race} race */
+  /** Keep a race, in later visits too. @param {Race} race */
   keep(race) {
     const { shown, ...meta } = race.meta; // the pictures are in the records
     const lanes = race.list.map((lane) => lane.begin.title);
@@ -29,18 +30,21 @@ export class Archive extends Emitter {
     this.emit('change');
   }
 
+  /** Read what earlier visits kept. */
   async load() {
     this.runs = await kept.runs();
     this.emit('change');
   }
 
+  /** Remove all that this browser keeps. */
   async forget() {
     await kept.forget();
     this.runs = [];
     this.emit('change');
   }
 
-  /** If the server finds the trace sound; else {problem}. @param {File} file */
+  /** Ask the server how the lanes of a trace compare; {problem} if it finds the trace unsound.
+   *  @param {File} file */
   async compared(file) {
     const { upload, server } = this.parts.api;
     const sent = await upload(file).catch(() => null);
@@ -48,8 +52,8 @@ export class Archive extends Emitter {
     return remarks ?? { problem: await this.parts.runner.reason(W.trace.notRead) };
   }
 
-  /** From the visitor's disk, or from an address on this server. Returns what is wrong with it, with its line.
-   *  @param {File | undefined} file @param {string} [from] */
+  /** Open a trace from the visitor's disk, or from an address on this server. Returns what is wrong
+   *  with it, with its line. @param {File | undefined} file @param {string} [from] */
   async open(file, from) {
     if (!file) return '';
     const compared = await this.compared(file);

@@ -20,6 +20,7 @@ const WAIT_MS = 300; // until we look again whether a race of this page is over
 /** @typedef {'shipped' | 'files' | 'form' | 'examples'} Source */
 /** @typedef {{ kind: string, question: string, media: Media[] }} Asked */
 
+/** What is compared, the bench that does it, and its report. */
 export class Bench extends Emitter {
   running = false;
   /** The visitor has chosen methods, or a bench has. */
@@ -63,7 +64,7 @@ export class Bench extends Emitter {
     return this.parts.catalog.methods.filter(({ name }) => name !== 'ar' && name !== 'custom');
   }
 
-  /** @param {Method} method */
+  /** Whether the pair runs a method. @param {Method} method */
   supports({ name }) {
     return this.pair.methods[name] === true;
   }
@@ -79,7 +80,7 @@ export class Bench extends Emitter {
     return this.chosen.length >= this.parts.catalog.limits.lanes;
   }
 
-  /** The view is opened: it begins with the form's methods. */
+  /** Open the view: at first it has the form's methods and the recorded comparison. */
   open() {
     if (!this.touched) this.methods = [...this.request.methods];
     this.touched = true;
@@ -87,6 +88,7 @@ export class Bench extends Emitter {
     if (!this.report && !this.running && !this.id) this.openReport('');
   }
 
+  /** Tick the papers' methods. */
   choosePapers() {
     this.methods = [...this.parts.catalog.papers];
     this.changed();
@@ -138,12 +140,13 @@ export class Bench extends Emitter {
     }
   }
 
-  /** @param {string} name @param {boolean} on */
+  /** Tick or untick a method. @param {string} name @param {boolean} on */
   toggle(name, on) {
     const others = this.methods.filter((other) => other !== name);
     this.methods = on ? [...others, name] : others;
   }
 
+  /** Tell of a change, and keep the form. */
   changed() {
     this.emit('change');
     this.keep();
@@ -157,7 +160,8 @@ export class Bench extends Emitter {
     return { answers, tokens, seconds: each && answers * each, load: 1 - this.speeds.free };
   }
 
-  /** Files for the bench; what is neither questions nor a picture or clip is left out. @param {File[]} files */
+  /** Take files to ask about. A report is opened; what is neither questions nor a picture or clip
+   *  is left out. @param {File[]} files */
   async add(files) {
     const report = files.find(({ name }) => /\.json$/i.test(name));
     if (report) return this.openReport(await report.text());
@@ -197,6 +201,7 @@ export class Bench extends Emitter {
     return empty ? COMPARE.noQuestion : undefined;
   }
 
+  /** Begin a bench on the server, and follow it. */
   async run() {
     const { api, catalog, runner } = this.parts;
     const { pair, settings, system } = this.request;
@@ -233,7 +238,8 @@ export class Bench extends Emitter {
     await this.follow();
   }
 
-  /** Ask for one question after the other until the bench is done, is stopped, or cannot go on. */
+  /** Ask for one question after the other until the bench is done, is stopped, or cannot go on.
+   *  size: how much it asks in all. */
   async follow(size = this.report) {
     const { total } = size;
     let done = this.report?.done ?? 0;
@@ -274,7 +280,8 @@ export class Bench extends Emitter {
     return this.report !== null && this.report.done < this.report.total;
   }
 
-  /** @param {{ questions: number, repeats: number }} size @param {string | null} failure */
+  /** Say how the bench ended. failure: what went wrong, null if nothing did.
+   *  @param {{ questions: number, repeats: number }} size @param {string | null} failure */
   tellEnd(size, failure) {
     const ended = this.report?.done ? COMPARE.stopped : COMPARE.stoppedEmpty;
     const over = this.report && !this.unfinished;
@@ -282,13 +289,14 @@ export class Bench extends Emitter {
     this.say(failure ?? (over ? COMPARE.done(size) : ended), failure !== null);
   }
 
-  /** The tables of what is done so far. */
+  /** Fetch the tables of what is done so far. */
   async refresh() {
     const report = await this.parts.api.server.bench_progress(this.id).catch(() => null);
     if (report?.rows) this.take(report);
   }
 
-  /** @param {{ rows: { name: string, colour?: number }[] }} report */
+  /** Show a report, its methods coloured.
+   *  @param {{ rows: { name: string, colour?: number }[] }} report */
   take(report) {
     const colours = coloursOf(report.rows.map(({ name }) => name));
     report.rows.forEach((row, i) => Object.assign(row, { colour: colours[i] }));
@@ -318,7 +326,7 @@ export class Bench extends Emitter {
     kept.keepBench({ id, left, source, methods, fields });
   }
 
-  /** The form as this tab left it, with what the server has of its bench. */
+  /** Bring back the form as this tab left it, with what the server has of its bench. */
   async restore() {
     const { left, ...form } = kept.bench() ?? {};
     if (!form.fields) return;
@@ -330,12 +338,12 @@ export class Bench extends Emitter {
     if (left) this.say(COMPARE.left(Boolean(this.report)), true);
   }
 
-  /** The heat map. @param {'svg' | 'pdf'} as */
+  /** Offer the heat map as a file. @param {'svg' | 'pdf'} as */
   saveFigure(as) {
     this.parts.download(`comparison.${as}`, this.report.figure, 'image/svg+xml');
   }
 
-  /** Tables and traces as one archive, made by the server. */
+  /** Offer tables and traces as one archive, made by the server. */
   async save() {
     const made = await this.parts.api.server.bench_archive(this.id).catch(() => null);
     const file = ['bench.zip', 'application/zip'];
@@ -358,9 +366,11 @@ async function sendFiles(files, question, upload) {
   return { lines, name: written?.name ?? 'questions.jsonl', files: sent };
 }
 
-/** A line of a file of questions. @param {string} question @param {Media[]} media @param {string} [id] */
+/** A question as a line of a file of questions. @param {string} question @param {Media[]} media
+ *  @param {string} [id] */
 const line = (question, media, id) =>
   JSON.stringify({ id, question, media: media.map((m) => m.path) });
 
-/** Files, each once, under the names by which such lines mean them. @param {Media[]} media */
+/** The files that such lines ask about, each once, under the name it has there.
+ *  @param {Media[]} media */
 const named = (media) => [...new Map(media.map((m) => [m.path, { ...m, name: m.path }])).values()];

@@ -4,11 +4,13 @@
 const OWN = ['chain', 'tabed', 'sage', 'lvspec', 'hivis', 'dream'];
 const MOST = OWN.length;
 
-/** All different, of six. @param {string[]} methods */
+/** The number of every method's colour: AR's is 0, the others' are of six, all different while they
+ *  suffice. @param {string[]} methods */
 export function coloursOf(methods) {
-  /** @param {string} name @param {number} i */
-  const first = (name, i) => methods.indexOf(name) === i && OWN.indexOf(name) + 1;
-  const fixed = methods.map((name, i) => (name === 'ar' ? 0 : first(name, i) || null));
+  /** A method's own number at its first place among them, if it has one. @param {string} name
+   *  @param {number} i */
+  const own = (name, i) => methods.indexOf(name) === i && OWN.indexOf(name) + 1;
+  const fixed = methods.map((name, i) => (name === 'ar' ? 0 : own(name, i) || null));
   const free = Array.from({ length: MOST }, (_, i) => i + 1).filter((n) => !fixed.includes(n));
   let others = 0;
   return fixed.map((number) => number ?? free[others++] ?? 1 + (others % MOST));

@@ -16,12 +16,14 @@ const LATE_MS = 50; // a frame that comes this long after the one before is late
 const MOST_LATE = 0.2; // share of the frames
 const LOOK_MS = 3000; // how long frames are timed
 
-/** @param {number} share @param {number} late @returns {Pace} */
+/** How much is drawn if drawing all takes this share of the machine, and this share of frames is
+ *  late. @param {number} share @param {number} late @returns {Pace} */
 export function paceFor(share, late) {
   if (share <= CHEAP && late <= MOST_LATE) return 'full';
   return share <= FAIR ? 'steady' : 'calm';
 }
 
+/** Measures what drawing costs, and chooses the pace. */
 export class Drawing {
   /** Until it is measured, little is drawn. @type {Pace} */
   name = 'calm';
@@ -33,7 +35,8 @@ export class Drawing {
     this.drawn = drawn;
   }
 
-  /** `going` says whether everything still is drawn. @param {() => boolean} going */
+  /** Choose the pace by what drawing takes while `going` says that everything is drawn.
+   *  @param {() => boolean} going */
   async measure(going) {
     const [before, began] = [await this.drawn(), performance.now()];
     const late = await frames(going);
@@ -44,15 +47,15 @@ export class Drawing {
     this.name = paceFor(this.share, late);
   }
 
-  /** Drawn at this pace, a race took a share of the machine: too much is not drawn again. @param {Pace} name
-   *  @param {number} share */
+  /** Draw less from now on if a race, drawn at this pace, took too large a share of the machine.
+   *  @param {Pace} name @param {number} share */
   learn(name, share) {
     if (share <= FAIR || name === 'undrawn') return;
     this.name = name === 'calm' ? 'undrawn' : 'calm';
   }
 }
 
-/** The share of late frames within LOOK_MS; null where it ended before.
+/** Time frames for LOOK_MS, and return the share of late ones; null if `going` ended before.
  *  @param {() => boolean} going @returns {Promise<number | null>} */
 function frames(going) {
   return new Promise((done) => {
@@ -60,7 +63,7 @@ function frames(going) {
     /** @type {number[]} */
     const gaps = [];
     let last = began;
-    /** @param {number} now */
+    /** Note how long after the last one this frame came. @param {number} now */
     const frame = (now) => {
       gaps.push(now - last);
       last = now;

@@ -11,7 +11,8 @@ export class Emitter extends EventTarget {
     this.emit('say', { text, wrong });
   }
 
-  /** @param {string} types @param {(detail: any, type: string) => void} fn */
+  /** Call `fn` at events of these types, which spaces separate. @param {string} types
+   *  @param {(detail: any, type: string) => void} fn */
   on(types, fn) {
     for (const type of types.split(' '))
       this.addEventListener(type, (e) => fn(/** @type {CustomEvent} */ (e).detail, type));

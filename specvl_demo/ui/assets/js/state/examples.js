@@ -4,13 +4,15 @@ import { blank, pairOf, paths } from './request.js';
 
 /** @import { Catalog, Example, Media, Request } from './types.js' */
 
-/** @param {Request} request @param {Pick<Example, 'question' | 'media'>} example */
+/** Whether a request asks an example's question about its pictures, as the first of its
+ *  conversation. @param {Request} request @param {Pick<Example, 'question' | 'media'>} example */
 export const asksExample = (request, { question, media }) =>
   !request.history.length &&
   request.question.trim() === question.trim() &&
   paths(request.media) === paths(media);
 
-/** @param {Catalog} catalog @param {Example} example @param {string[]} methods @returns {Request} */
+/** The request that an example stands for, with these methods. @param {Catalog} catalog
+ *  @param {Example} example @param {string[]} methods @returns {Request} */
 export function requestOf(catalog, example, methods) {
   const own = example.settings && methods === example.methods;
   return {

@@ -10,6 +10,7 @@ import { W, fmt } from '../words/words.js';
 
 const MOST_REFUSED = 2; // are shown
 
+/** The pictures and clips of the question, those on their way, and those refused. */
 export class Files extends Emitter {
   /** @type {Media[]} */
   media = [];
@@ -31,7 +32,8 @@ export class Files extends Emitter {
     this.shrink = shrink;
   }
 
-  /** @param {File} file @returns {Media['kind'] | null} */
+  /** Whether a file is a picture or a clip, by its type or ending; null if it is neither.
+   *  @param {File} file @returns {Media['kind'] | null} */
   kind(file) {
     const dot = file.name.slice(file.name.lastIndexOf('.')).toLowerCase();
     const typed = /^image\/(png|jpe?g|webp|bmp|gif)$/.test(file.type);
@@ -39,7 +41,8 @@ export class Files extends Emitter {
     return this.limits.clip_types.includes(dot) ? 'video' : null;
   }
 
-  /** @param {File[]} files */
+  /** Send the files that can be part of the question, and refuse the others.
+   *  @param {File[]} files */
   async add(files) {
     this.forgive(); // what was wrong with the choice before is over
     this.coming = files.length;
@@ -53,7 +56,8 @@ export class Files extends Emitter {
     if (!this.pending.length) this.emit('sent');
   }
 
-  /** Null if it can be part of the question. @param {File} file @param {Media['kind'] | null} kind */
+  /** Why a file cannot be part of the question; null if it can. @param {File} file
+   *  @param {Media['kind'] | null} kind */
   unfit({ name, size }, kind) {
     const { bytes, clip_types: clips, files, picture_types: pictures } = this.limits;
     const types = [...pictures, ...clips].map((type) => type.slice(1).toUpperCase());
@@ -63,21 +67,22 @@ export class Files extends Emitter {
     return this.own.length + this.pending.length >= files ? W.media.many(name, files) : null;
   }
 
-  /** @param {string} name @param {string} why */
+  /** List a file as refused. @param {string} name @param {string} why */
   refuse(name, why) {
     const others = this.refused.filter((file) => file.name !== name);
     this.refused = [...others, { name, why }].slice(-MOST_REFUSED);
     this.emit('refused');
   }
 
-  /** All of them, or one. @param {{ name: string, why: string }} [refused] */
+  /** Take all files off the list of refused ones, or one.
+   *  @param {{ name: string, why: string }} [refused] */
   forgive(refused) {
     this.refused = refused ? this.refused.filter((file) => file !== refused) : [];
     this.emit('refused');
     if (refused) this.emit('chosen', { media: this.media });
   }
 
-  /** @param {File} file @param {Media['kind']} kind */
+  /** Upload a file, and add it to the question. @param {File} file @param {Media['kind']} kind */
   async send(file, kind) {
     const coming = { file, kind, share: 0 };
     this.pending.push(coming);
@@ -109,35 +114,36 @@ export class Files extends Emitter {
     return this.media.filter((item) => !item.example);
   }
 
-  /** @param {Media} item */
+  /** Add a file of the visitor's own: an example's make way. @param {Media} item */
   join(item) {
     if (!this.own.length) this.before = this.media;
-    this.change([...this.own, item]);
+    this.choose([...this.own, item]);
   }
 
   /** @param {Media} item */
   remove(item) {
-    this.change(this.media.filter((other) => other !== item));
+    this.choose(this.media.filter((other) => other !== item));
   }
 
-  /** @param {Media[]} media */
-  change(media) {
+  /** Set the files as the visitor wants them: the form is told. @param {Media[]} media */
+  choose(media) {
     this.show(media.slice(0, this.limits.files));
     this.emit('chosen', { media: this.media, coming: this.coming });
   }
 
-  /** @param {Media[]} media */
+  /** Set the files as the form has them. @param {Media[]} media */
   show(media) {
     this.media = media;
     this.say('');
     this.emit('show');
   }
 
-  /** A file that the browser cannot show will not be read by the model either. @param {Media} item */
+  /** Remove a file that the browser cannot show: the model will not read it either.
+   *  @param {Media} item */
   dropBroken(item) {
     if (!this.media.includes(item)) return;
     const rest = this.media.filter((other) => other !== item);
-    this.change(rest.length ? rest : this.before);
+    this.choose(rest.length ? rest : this.before);
     this.refuse(item.name, W.media.broken(item.name));
   }
 }

@@ -7,6 +7,7 @@ import { W } from '../words/words.js';
 /** @import { Parts } from './types.js' */
 /** @import { Lane } from '../records/fold.js' */
 
+/** Goes on from the race on the page: by a branch, another question, another conversation. */
 export class FollowUps {
   /** @param {Parts} parts */
   constructor(parts) {
@@ -46,7 +47,7 @@ export class FollowUps {
     form.run({ prefix, branch });
   }
 
-  /** As it was. */
+  /** Show the race again from which a branch was taken. */
   back() {
     const { catalog, race, archive, form, stage } = this.parts;
     const of = race.meta.branch?.of;
@@ -70,7 +71,8 @@ export class FollowUps {
     stage.offer();
   }
 
-  /** The race becomes part of its conversation; the form awaits the next question, or has it already. */
+  /** Make the race part of its conversation; the form awaits the next question, or has it
+   *  already. */
   follow() {
     const { form, race, stage } = this.parts;
     const turn = stage.turn();

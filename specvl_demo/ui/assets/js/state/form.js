@@ -29,6 +29,7 @@ import { W } from '../words/words.js';
 
 /** @typedef {{ media: Media[] } & Pick<Request, 'question' | 'pair' | 'methods' | 'settings'>} Replaced */
 
+/** What will be asked next: a request, and what may be done with it. */
 export class Form extends Emitter {
   running = false;
   /** @type {Last | null} */
@@ -65,7 +66,8 @@ export class Form extends Emitter {
     return Math.max(standard, Number(loading[pair]?.picture_detail ?? 0));
   }
 
-  /** The visitor added or removed pictures. @param {Media[]} media @param {number} [coming] files on their way */
+  /** Take over that the visitor added or removed pictures: an example's question and pair may give
+   *  way. @param {Media[]} media @param {number} [coming] files on their way */
   takeMedia(media, coming = 0) {
     const { catalog, home, replacedExample: before, request } = this;
     const { media: old, question, pair, methods, settings } = request;
@@ -91,17 +93,19 @@ export class Form extends Emitter {
     this.changed();
   }
 
-  /** 'same' asks the last question again, 'on' adds a turn to its conversation, 'new' begins another one. A
-   *  single question is followed only if the visitor chose so. */
+  /** What Run would do: 'same' asks the last question again, 'on' adds a turn to its conversation,
+   *  'new' begins another one. A single question is followed only if the visitor chose so. */
   get next() {
     return nextTurn(this.request, this.last, this.followUp);
   }
 
+  /** Whether the request can follow the last question. */
   get mayFollow() {
     return mayFollow(this.request, this.last);
   }
 
-  /** @param {Pick<Request, 'pair' | 'question' | 'media'>} request */
+  /** What is asked in words, also where the question is empty.
+   *  @param {Pick<Request, 'pair' | 'question' | 'media'>} request */
   questionOf(request = this.request) {
     return questionOf(this.catalog, request);
   }
@@ -134,19 +138,20 @@ export class Form extends Emitter {
     this.changed();
   }
 
-  /** @param {{ question?: string, media?: Media[] }} [given] */
+  /** Await the next question, in an empty form or with this one in it.
+   *  @param {{ question?: string, media?: Media[] }} [given] */
   nextQuestion({ question = '', media = [] } = {}) {
     Object.assign(this.request, { question, media });
     this.update();
     this.emit('focus');
   }
 
-  /** @returns {Pair} */
+  /** The chosen pair, as the catalog describes it. @returns {Pair} */
   get pairFacts() {
     return pairOf(this.catalog, this.request.pair) ?? this.catalog.pairs[0];
   }
 
-  /** Null if it can be chosen now. @param {Method} method */
+  /** Why a method cannot be chosen now; null if it can. @param {Method} method */
   refusal(method) {
     const served = this.pairFacts.methods[method.name];
     if (typeof served === 'string') return served;
@@ -156,7 +161,7 @@ export class Form extends Emitter {
     return full ? W.ask.fullLanes(lanes) : null;
   }
 
-  /** @param {string} name @param {boolean} on */
+  /** Choose a method or drop it. @param {string} name @param {boolean} on */
   toggle(name, on) {
     const { request } = this;
     const method = this.catalog.methods.find((m) => m.name === name);
@@ -166,31 +171,33 @@ export class Form extends Emitter {
     this.update();
   }
 
+  /** The papers' methods that the pair runs. */
   get paperMethods() {
     return this.catalog.papers.filter((name) => this.pairFacts.methods[name] === true);
   }
 
-  racePapers() {
+  /** Run with the papers' methods. */
+  runPaperMethods() {
     if (this.running) return;
     this.request.methods = this.paperMethods;
     this.update();
     this.run();
   }
 
-  /** @param {Example} example */
+  /** Put an example into the form, and its race on the page. @param {Example} example */
   choose(example) {
     this.fill(example);
     this.emit('example', example);
   }
 
-  /** @param {Example} example */
+  /** Put an example into the form. @param {Example} example */
   fill(example, methods = example.methods) {
     this.files.forgive();
     Object.assign(this.request, this.of(example, methods), { history: this.request.history });
     this.update();
   }
 
-  /** @param {Example} example */
+  /** The request that an example stands for. @param {Example} example */
   of(example, methods = example.methods) {
     return requestOf(this.catalog, example, methods);
   }
@@ -205,7 +212,8 @@ export class Form extends Emitter {
     return { form: this.key(), asked: structuredClone(this.request) };
   }
 
-  /** @param {Request} asked @returns {string[]} */
+  /** What the form asks differently than this request, in words. @param {Request} asked
+   *  @returns {string[]} */
   changedSince(asked) {
     const changes = changesBetween(asked, this.request);
     const bare = !this.request.media.length;
@@ -213,7 +221,8 @@ export class Form extends Emitter {
     return words.filter((_, i) => changes[i]);
   }
 
-  /** Names that are not known here are dropped, and returned. @param {Partial<Request>} request */
+  /** Put a request into the form. Names that are not known here are dropped, and returned.
+   *  @param {Partial<Request>} request */
   restore(request) {
     const { taken, unknown } = takeOver(this.catalog, this.request, request);
     Object.assign(this.request, taken);
@@ -241,33 +250,36 @@ export class Form extends Emitter {
     this.update();
   }
 
-  /** In a sentence; '' if nothing is out of scope. */
+  /** What the pair cannot judge about the question, in a sentence; '' if nothing. */
   get scope() {
     const { question, media } = this.request;
     return question.trim() || media.length ? scope(this.catalog, this.request) : '';
   }
 
-  /** Made for what this one cannot judge; undefined where none is here. */
+  /** A pair made for what this one cannot judge; undefined where none is here. */
   get fittingPair() {
     return this.scope ? better(this.catalog, this.request) : undefined;
   }
 
-  /** The request was replaced. */
+  /** Tell that the request was replaced. */
   update() {
     this.files.show(this.request.media);
     this.emit('update');
     this.changed();
   }
 
+  /** Tell that the request changed. */
   changed() {
     this.emit('change');
   }
 
+  /** The chosen methods that are not defined for sampling, if it is asked for. */
   get unsampled() {
     return unsampled(this.catalog, this.request, this.request.sampling.temperature);
   }
 
-  /** @param {RunOptions} [options] */
+  /** Emit 'run' with the request, or say what is wrong with it; files on their way are awaited.
+   *  @param {RunOptions} [options] */
   run({ branch, undrawn, ...over } = {}) {
     if (this.running) return;
     if (this.files.pending.length) {
@@ -311,13 +323,14 @@ export class Form extends Emitter {
     if (!running) this.say('');
   }
 
-  /** @param {string} text */
+  /** Say what is happening, or what is wrong, which is remembered as `problem`.
+   *  @param {string} text */
   say(text, wrong = false) {
     this.problem = wrong ? text : '';
     super.say(text, wrong);
   }
 
-  /** What was wrong with the question is over. */
+  /** Take back what was said to be wrong with the question. */
   settle() {
     if (!this.problem) return;
     this.say('');

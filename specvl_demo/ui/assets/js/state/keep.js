@@ -11,8 +11,9 @@ const MOST_RUNS = 12;
 /** @type {('files' | 'runs')[]} */
 const STORES = ['files', 'runs'];
 
-/** Opened once; rejected if the browser has none. @type {Promise<IDBDatabase> | null} */
+/** @type {Promise<IDBDatabase> | null} */
 let opening = null;
+/** The browser's database, opened once; rejected if it has none. */
 function database() {
   opening ??= new Promise((resolve, reject) => {
     const request = indexedDB.open('specvl', 1);
@@ -25,7 +26,8 @@ function database() {
   return opening;
 }
 
-/** @param {'files' | 'runs'} name @param {IDBTransactionMode} mode @param {(all: IDBObjectStore) => IDBRequest} fn
+/** A store's answer to one request, `fallback` if there is none. @param {'files' | 'runs'} name
+ *  @param {IDBTransactionMode} mode @param {(all: IDBObjectStore) => IDBRequest} fn
  *  @returns {Promise<any>} */
 async function ask(name, mode, fn, fallback = /** @type {unknown} */ (null)) {
   try {
@@ -42,7 +44,8 @@ async function ask(name, mode, fn, fallback = /** @type {unknown} */ (null)) {
   }
 }
 
-/** Null if there is none. area: 'sessionStorage' for this tab's. @param {string} key @param {Area} area */
+/** The value that the browser's storage has for a key; null if none. area: 'sessionStorage' for
+ *  this tab's. @param {string} key @param {Area} area */
 export function stored(key, area = 'localStorage') {
   try {
     return JSON.parse(globalThis[area].getItem(key) ?? 'null');
@@ -51,38 +54,38 @@ export function stored(key, area = 'localStorage') {
   }
 }
 
-/** Returns false if the storage is full or forbidden. @param {string} key @param {unknown} value
- *  @param {Area} area */
+/** Write a value into the browser's storage, if that can be.
+ *  @param {string} key @param {unknown} value @param {Area} area */
 export function store(key, value, area = 'localStorage') {
   try {
     globalThis[area].setItem(key, JSON.stringify(value));
-    return true;
   } catch {
-    return false;
+    // It is full or forbidden: the page works the same.
   }
 }
 
-/** As this tab left it, else as the last tab did; null if none is stored. */
+/** The form as this tab left it, else as the last tab did; null if none is stored. */
 export const form = () => stored(FORM, 'sessionStorage') ?? stored(FORM);
 
-/** For a reload of this tab, and for a later visit. @param {object} state */
+/** Keep the form for a reload of this tab, and for a later visit. @param {object} state */
 export function keepForm(state) {
   store(FORM, state, 'sessionStorage');
-  return store(FORM, state);
+  store(FORM, state);
 }
 
 /** Compare's form as this tab left it, with its bench; null if none is kept. */
 export const bench = () => stored(BENCH, 'sessionStorage');
-/** @param {object} state */
+/** Keep Compare's form for a reload of this tab. @param {object} state */
 export const keepBench = (state) => store(BENCH, state, 'sessionStorage');
 
-/** By its place on the server, to be sent again in a later visit. @param {string} path @param {Blob} sent */
+/** Keep a file by its place on the server, to be sent again in a later visit. @param {string} path
+ *  @param {Blob} sent */
 export const keepFile = (path, sent) => ask('files', 'readwrite', (all) => all.put(sent, path));
 
-/** @param {string} path */
+/** The file that was kept by this place. @param {string} path */
 export const file = (path) => ask('files', 'readonly', (all) => all.get(path));
 
-/** The oldest are removed. @param {KeptRace} run */
+/** Keep a race; the oldest are removed. @param {KeptRace} run */
 export async function keepRun(run) {
   const key = Date.now();
   await ask('runs', 'readwrite', (all) => all.put(run, key));
@@ -91,10 +94,11 @@ export async function keepRun(run) {
     await ask('runs', 'readwrite', (all) => all.delete(old));
 }
 
-/** Newest first. */
+/** The kept races, the newest first. */
 export const runs = async () =>
   (await ask('runs', 'readonly', (all) => all.getAll(), [])).reverse();
 
+/** Remove all that is kept. */
 export async function forget() {
   store(FORM, null);
   for (const key of [FORM, BENCH]) store(key, null, 'sessionStorage');

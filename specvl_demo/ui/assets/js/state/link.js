@@ -7,33 +7,36 @@ const KEY = 'race';
 const SERVED = 'gradio_api/file='; // a file of the page's own, below its address
 const LONGEST = 8000;
 
-/** `#learn`, or `#race=…` with a request; null if there is none. @param {string[]} views */
+/** The view that this page's address names, `#learn`, or `#race=…` with a request; null if none.
+ *  @param {string[]} views */
 export function view(views) {
   const [name] = location.hash.slice(1).split('=');
   return views.includes(name) ? name : null;
 }
 
-/** @param {Request} request */
+/** A link to this page with a request. @param {Request} request */
 export function write(request) {
   const { history, media, ...rest } = request;
   const example = media.find((m) => m.example)?.example;
   const text = JSON.stringify({ ...rest, ...(example && { example }) });
   const url = new URL(location.href);
-  url.hash = `${KEY}=${encode(text)}`;
+  url.hash = `${KEY}=${toBase64Url(text)}`;
   return url.href;
 }
 
 /** Whether this page is a part of another one: then it shows the race alone. */
 export const embedded = () => new URLSearchParams(location.search).has('embed');
 
-/** '' for a trace elsewhere, null if none is asked for. */
+/** The address of the trace that this page's address asks for; '' if it lies elsewhere, null if
+ *  none is asked for. */
 export function traceAsked() {
   const path = new URLSearchParams(location.search).get('trace');
   if (!path) return null;
   return /^\w+:|\/\//.test(path) ? '' : new URL(SERVED + path, document.baseURI).href;
 }
 
-/** @param {string} trace */
+/** A link to this page with a trace on this server. embed: to the race alone.
+ *  @param {string} trace */
 export function toTrace(trace, embed = false) {
   const page = new URL(document.baseURI);
   page.search = page.hash = '';
@@ -47,7 +50,7 @@ export function read() {
   const text = new URLSearchParams(location.hash.slice(1)).get(KEY);
   if (!text) return { asked: null, broken: false };
   try {
-    const request = text.length > LONGEST ? null : JSON.parse(decode(text));
+    const request = text.length > LONGEST ? null : JSON.parse(fromBase64Url(text));
     const asked = request && typeof request === 'object' ? request : null;
     return { asked, broken: asked === null };
   } catch {
@@ -56,7 +59,7 @@ export function read() {
 }
 
 /** @param {string} text */
-function encode(text) {
+function toBase64Url(text) {
   const bytes = new TextEncoder().encode(text);
   return btoa(String.fromCharCode(...bytes))
     .replaceAll('+', '-')
@@ -65,7 +68,7 @@ function encode(text) {
 }
 
 /** @param {string} text */
-function decode(text) {
+function fromBase64Url(text) {
   const bytes = atob(text.replaceAll('-', '+').replaceAll('_', '/'));
   return new TextDecoder().decode(Uint8Array.from(bytes, (c) => c.charCodeAt(0)));
 }

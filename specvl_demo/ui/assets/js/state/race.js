@@ -1,6 +1,6 @@
-/* The race that the page shows: its lanes, how far each is shown, what is selected. Events: 'reset', 'lane', 'begin' {lane}, 'round' {lane}, 'end' {lane}, 'head',
-   'select', 'focus', 'load', 'compared', 'branch' {lane, index, id, text}: continue from another
-   token than lane.tokens[index]. */
+/* The race that the page shows: its lanes, how far each is shown, what is selected. Events: 'reset'; 'lane', 'begin',
+   'round' and 'end' {lane}; 'head'; 'shown': a replay has shown it to its end; 'select'; 'focus'; 'load'; 'compared';
+   'branch' {lane, index, id, text}: continue from another token than lane.tokens[index]. */
 
 import { coloursOf } from './colours.js';
 import { Emitter } from './emitter.js';
@@ -13,6 +13,7 @@ import { shown } from '../records/trace.js';
 /** A token of a lane, a round, or a node that is no token of the answer. @typedef {{ lane: string, token?: number,
  *  round?: number, node?: number, picked?: boolean }} Selection */
 
+/** A race's lanes, and how much of them is shown. */
 export class Race extends Emitter {
   /** By name. @type {Map<string, Lane>} */
   lanes = new Map();
@@ -35,7 +36,7 @@ export class Race extends Emitter {
     this.rules = rules;
   }
 
-  /** @param {Meta} meta */
+  /** Begin another race, without lanes yet. @param {Meta} meta */
   clear(meta = {}) {
     this.lanes = new Map();
     this.meta = meta;
@@ -46,13 +47,15 @@ export class Race extends Emitter {
     this.emit('reset');
   }
 
-  /** @param {AnyRecord[]} records @param {Meta} [meta] */
+  /** Show a race of these records. @param {AnyRecord[]} records @param {Meta} [meta] */
   show(records, meta) {
     this.clear(meta);
     for (const record of records) this.take(record);
   }
 
-  /** @param {Pick<Method, 'name' | 'title' | 'lossless'>[]} methods @param {number} most tokens of an answer */
+  /** Open the lanes of a race that begins: pending, until their Begin comes.
+   *  @param {Pick<Method, 'name' | 'title' | 'lossless'>[]} methods @param {number} most tokens of
+   *  an answer */
   expect(methods, most) {
     for (const { name: method, title, lossless } of methods) {
       const known = { lane: method, method, title, lossless, max_new_tokens: most };
@@ -61,7 +64,7 @@ export class Race extends Emitter {
     }
   }
 
-  /** @param {AnyRecord} record */
+  /** Take in one record. @param {AnyRecord} record */
   take(record) {
     if (record.kind === 'remarks') {
       this.meta.compared = record;
@@ -70,7 +73,7 @@ export class Race extends Emitter {
     else this.goOn(record);
   }
 
-  /** @param {Begin} record */
+  /** Take in a lane's Begin, also of one that was expected. @param {Begin} record */
   begin(record) {
     if (record.notes?.media?.length) this.meta.shown = shown(record);
     const lane = this.lanes.get(record.lane);
@@ -84,7 +87,7 @@ export class Race extends Emitter {
     this.emit('begin', { lane });
   }
 
-  /** @param {Round | End} record */
+  /** Take in a lane's round or End. @param {Round | End} record */
   goOn(record) {
     const lane = this.lanes.get(record.lane);
     if (!lane) return;
@@ -100,7 +103,7 @@ export class Race extends Emitter {
     this.emit('load');
   }
 
-  /** @param {Begin} begin */
+  /** Add a lane. @param {Begin} begin */
   open(begin) {
     const lane = new Lane(begin);
     lane.number = this.lanes.size;
@@ -111,7 +114,8 @@ export class Race extends Emitter {
     return lane;
   }
 
-  /** After its method; its settings are added only if two would have the same name. */
+  /** Name and colour the lanes after their methods; settings are added only if two would have the
+   *  same name. */
   nameLanes() {
     const colours = coloursOf(this.list.map((lane) => lane.begin.method));
     const names = this.list.map((lane) => lane.begin.title.split(', ')[0]);
@@ -122,11 +126,12 @@ export class Race extends Emitter {
     });
   }
 
+  /** All lanes, in order. */
   get list() {
     return [...this.lanes.values()];
   }
 
-  /** As far as they are known. */
+  /** Whether all lanes have ended, as far as they are known. */
   get ended() {
     return this.list.every((lane) => lane.end);
   }
@@ -136,33 +141,35 @@ export class Race extends Emitter {
     return this.lanes.size > 0 && this.ended;
   }
 
+  /** The lane in focus. */
   get focused() {
     return this.lanes.get(this.focus ?? '') ?? null;
   }
 
-  /** Against which the others are measured; null if there is none. */
+  /** The lane against which the others are measured; null if there is none. */
   get baseline() {
     return this.list.find((lane) => lane.plain) ?? null;
   }
 
+  /** All lanes but the baseline. */
   get rivals() {
     return this.list.filter((lane) => lane !== this.baseline);
   }
 
-  /** @param {Lane} lane */
+  /** How many rounds of a lane are shown. @param {Lane} lane */
   roundsShown(lane) {
     return this.head === null ? lane.rounds.length : lane.roundsBy(this.head);
   }
 
-  /** In a replay slow enough to see it: the round on its way, and how much of it is drafted and verified, 0 to
-   *  1. @param {Lane} lane */
+  /** The round of a lane that is on its way in a replay slow enough to see it, and how much of it
+   *  is drafted and verified, 0 to 1. @param {Lane} lane */
   making(lane) {
     const k = this.roundsShown(lane);
     const round = lane.rounds[k];
     if (!this.slow || this.head === null || !round) return null;
     const since = this.head - lane.totalsAfter(k).clock_s;
     const rest = round.clock_s - lane.totalsAfter(k).clock_s - round.draft_s;
-    /** @param {number} done @param {number} all */
+    /** The share that is done, 0 to 1. @param {number} done @param {number} all */
     const part = (done, all) => (all > 0 ? Math.min(1, Math.max(0, done / all)) : 1);
     return {
       round,
@@ -171,23 +178,25 @@ export class Race extends Emitter {
     };
   }
 
-  /** @param {Lane} lane */
+  /** A lane's totals as far as it is shown. @param {Lane} lane */
   now(lane) {
     return lane.totalsAfter(this.roundsShown(lane));
   }
 
-  /** Over the baseline's, both as shown now; null without a baseline. @param {Lane} lane */
+  /** A lane's speed over the baseline's, both as shown now; null without a baseline.
+   *  @param {Lane} lane */
   speedup(lane) {
     const a = this.now(lane).tokens_per_s;
     const b = this.baseline && this.now(this.baseline).tokens_per_s;
     return a && b ? a / b : null;
   }
 
-  /** @param {Lane} lane */
+  /** Whether a lane has ended and is shown to its end. @param {Lane} lane */
   over(lane) {
     return lane.end !== null && this.roundsShown(lane) === lane.rounds.length;
   }
 
+  /** Whether every lane has ended and is shown to its end. */
   get finished() {
     return this.lanes.size > 0 && this.list.every((lane) => this.over(lane));
   }
@@ -208,17 +217,19 @@ export class Race extends Emitter {
     return written.sort((a, b) => b.tokens.length - a.tokens.length)[0] ?? null;
   }
 
+  /** Seconds of the longest lane's own clock. */
   get duration() {
     return Math.max(0, ...this.list.map((lane) => lane.totalsAfter(Infinity).clock_s));
   }
 
-  /** @param {number | null} seconds */
+  /** Show every lane until these seconds of its own clock; null: everything.
+   *  @param {number | null} seconds */
   setHead(seconds) {
     this.head = seconds;
     this.emit('head');
   }
 
-  /** @param {string | undefined} name */
+  /** Put a lane in focus. chosen: by the visitor. @param {string | undefined} name */
   setFocus(name, chosen = true) {
     this.chosen ||= chosen;
     if (!name || !this.lanes.has(name) || name === this.focus) return;
@@ -227,7 +238,8 @@ export class Race extends Emitter {
     this.emit('focus');
   }
 
-  /** Null lets the page follow the race. @param {Selection | null} choice */
+  /** Select a token, round or node; null lets the page follow the race.
+   *  @param {Selection | null} choice */
   select(choice) {
     this.chosen ||= Boolean(choice?.picked);
     const moved = choice !== null && choice.lane !== this.focus;
@@ -237,7 +249,8 @@ export class Race extends Emitter {
     this.emit('select');
   }
 
-  /** @param {Lane} lane @param {Pick<Selection, 'token' | 'round' | 'node'>} part */
+  /** Select what the visitor picked. @param {Lane} lane
+   *  @param {Pick<Selection, 'token' | 'round' | 'node'>} part */
   pick(lane, part) {
     this.select({ lane: lane.name, ...part, picked: true });
   }

@@ -9,6 +9,7 @@ const SHOW_S = 8; // how long a stretched replay lasts
 const WATCHABLE_S = 6; // races that last this long are shown as they were, never faster
 const VISIBLE_S = 0.3; // rounds that take less on screen are shown whole
 
+/** Moves the race's head, by itself or as the visitor wants it. */
 export class Replay extends Emitter {
   stretched = true;
   playing = false;
@@ -32,7 +33,7 @@ export class Replay extends Emitter {
     return duration >= WATCHABLE_S || !duration ? 1 : SHOW_S / duration;
   }
 
-  /** From the start, like an unseen race. */
+  /** Play from the start, like an unseen race. */
   replay() {
     if (this.race.selected) this.race.select(null);
     this.setStretched(true);
@@ -40,13 +41,14 @@ export class Replay extends Emitter {
     this.play();
   }
 
-  /** @param {boolean} on */
+  /** Set whether a fast race is slowed down so that it can be followed. @param {boolean} on */
   setStretched(on) {
     this.stretched = on;
     this.pace();
     this.emit('change');
   }
 
+  /** Work out how fast the head moves, and tell the race how slow that is. */
   pace() {
     const { race } = this;
     this.rate = this.stretched ? 1 / this.stretch : 1;
@@ -56,6 +58,7 @@ export class Replay extends Emitter {
     race.slow = race.duration / rounds / this.rate >= VISIBLE_S;
   }
 
+  /** Play on from the head, at the end from the start. */
   play() {
     if (this.race.head === null || this.race.head >= this.race.duration) this.race.setHead(0);
     this.playing = true;
@@ -75,7 +78,8 @@ export class Replay extends Emitter {
     else this.play();
   }
 
-  /** To the end of the next round of the lane in focus, or of an earlier one. @param {number} by */
+  /** Move the head to the end of the next round of the lane in focus, or of an earlier one.
+   *  @param {number} by */
   turn(by) {
     const { race } = this;
     const lane = race.focused;
@@ -84,20 +88,22 @@ export class Replay extends Emitter {
     race.setHead(lane.totalsAfter(Math.max(0, race.roundsShown(lane) + by)).clock_s);
   }
 
+  /** Show the race to its end. */
   finish() {
     this.playing = false;
     this.race.setHead(null);
     this.race.emit('shown');
   }
 
-  /** @param {number} part of the race, 0 to 1 */
+  /** Move the head to a place in the race, and rest there. @param {number} part of the race, 0 to
+   *  1 */
   scrub(part) {
     this.playing = false;
     this.pace();
     this.race.setHead(part * this.race.duration);
   }
 
-  /** @param {number} now */
+  /** Move the head by the time since the last frame. @param {number} now */
   step(now) {
     if (!this.playing) return;
     const passed = this.last === null ? 0 : (now - this.last) / 1000;

@@ -4,10 +4,10 @@ import { W } from '../words/words.js';
 
 /** @import { Catalog, Last, Media, Method, Pair, Request, Values } from './types.js' */
 
-/** @param {Catalog} catalog @param {string} id */
+/** The catalog's pair with this id. @param {Catalog} catalog @param {string} id */
 export const pairOf = ({ pairs }, id) => pairs.find((pair) => pair.id === id);
 
-/** @param {Catalog} catalog @returns {Request} */
+/** The request of a form that nobody has filled in. @param {Catalog} catalog @returns {Request} */
 export function blank(catalog) {
   const pair = catalog.pairs.find((p) => p.available) ?? catalog.pairs[0];
   return {
@@ -23,8 +23,9 @@ export function blank(catalog) {
   };
 }
 
-/** @param {Catalog} catalog @param {Pick<Request, 'methods' | 'settings'>} request @param {unknown} temperature
- *  @returns {Method[]} */
+/** The chosen methods that are not defined for sampling, if it is asked for.
+ *  @param {Catalog} catalog @param {Pick<Request, 'methods' | 'settings'>} request
+ *  @param {unknown} temperature @returns {Method[]} */
 export function unsampled(catalog, { methods, settings }, temperature) {
   if (!(Number(temperature) > 0)) return [];
   return catalog.methods.filter(
@@ -32,11 +33,12 @@ export function unsampled(catalog, { methods, settings }, temperature) {
   );
 }
 
-/** @param {Pick<Request, 'pair' | 'sampling' | 'loading'>} request @returns {Values} */
+/** The changed values of sampling and loading.
+ *  @param {Pick<Request, 'pair' | 'sampling' | 'loading'>} request @returns {Values} */
 export const chosen = (request) => ({ ...request.sampling, ...request.loading[request.pair] });
 
-/** By which one requested race differs from another, in the order of W.run.changes. @param {Request} request
- *  @returns {unknown[]} */
+/** What one requested race can differ in from another, in the order of W.run.changes.
+ *  @param {Request} request @returns {unknown[]} */
 export const parts = ({ methods, settings, ...request }) => [
   request.pair,
   paths(request.media),
@@ -47,21 +49,22 @@ export const parts = ({ methods, settings, ...request }) => [
   request.history.length,
 ];
 
-/** Equal if the files are the same. @param {Media[]} media */
+/** The paths of files as one text, equal if they are the same files. @param {Media[]} media */
 export const paths = (media) => media.map((m) => m.path).join();
 
 /** The kinds of weights that can be chosen for a pair: only a GPU has packed ones.
  *  @param {{ [key: string]: unknown }} loading */
 export const weightKinds = (loading) => ['dtype', 'quantised'].filter((key) => key in loading);
 
-/** @param {Request} before @param {Request} now */
+/** Which of their `parts` differ between two requests. @param {Request} before
+ *  @param {Request} now */
 export function changesBetween(before, now) {
   const [old, fresh] = [before, now].map((r) => parts(r).map((part) => JSON.stringify(part)));
   return fresh.map((part, i) => part !== old[i]);
 }
 
-/** And the names in it that are not known. @param {Catalog} catalog @param {Request} request @param
- *  {Partial<Request>} other */
+/** A request with what another one gives in its place, and the names in that that are not known.
+ *  @param {Catalog} catalog @param {Request} request @param {Partial<Request>} other */
 export function takeOver(catalog, request, other) {
   const standard = blank(catalog);
   const taken = { ...request };
@@ -79,14 +82,15 @@ export function takeOver(catalog, request, other) {
   return { taken, unknown };
 }
 
-/** With the last one's pictures, or with further ones. @param {Request} request @param {Last | null} last */
+/** Whether a request can follow the last question: with its pictures, or with further ones.
+ *  @param {Request} request @param {Last | null} last */
 export function mayFollow(request, last) {
   if (!last || request.pair !== last.asked.pair) return false;
   return request.media.length > 0 || last.asked.media.length === 0;
 }
 
-/** See `Form.next`. @param {Request} request @param {Last | null} last @param {boolean} followUp @returns
- *  {'same' | 'on' | 'new'} */
+/** What Run would do, see `Form.next`. @param {Request} request @param {Last | null} last
+ *  @param {boolean} followUp @returns {'same' | 'on' | 'new'} */
 export function nextTurn(request, last, followUp) {
   if (!last) return 'same';
   const { asked } = last;
@@ -98,7 +102,8 @@ export function nextTurn(request, last, followUp) {
   return begun || (followUp && mayFollow(request, last)) ? 'on' : 'new';
 }
 
-/** In a sentence; null if nothing is. @param {Request} request @param {Catalog['limits']} limits */
+/** What is too long or too many in a request, in a sentence; null if nothing is.
+ *  @param {Request} request @param {Catalog['limits']} limits */
 export function tooMuch({ media, history, question, system }, limits) {
   const { turns, shown, question: most } = limits;
   if (question.length > most) return W.ask.long('question', question.length, most);
@@ -108,15 +113,16 @@ export function tooMuch({ media, history, question, system }, limits) {
   return n > shown ? W.chat.tooMuch(n, shown) : null;
 }
 
-/** In a sentence; null if it can be loaded as chosen. @param {Pair} pair @param {Request} request */
+/** Why a pair cannot be loaded as chosen, in a sentence; null if it can. @param {Pair} pair
+ *  @param {Request} request */
 export function loadingRefusal({ loading, id }, request) {
   const values = request.loading[id] ?? {};
   const reasons = weightKinds(loading).map((key) => loading[key][String(values[key])]);
   return reasons.find((why) => typeof why === 'string') ?? null;
 }
 
-/** Where the question is empty, to describe what is shown. @param {Catalog} catalog @param {Pick<Request,
- *  'pair' | 'question' | 'media'>} request */
+/** What is asked in words: where the question is empty, to describe what is shown.
+ *  @param {Catalog} catalog @param {Pick<Request, 'pair' | 'question' | 'media'>} request */
 export function questionOf(catalog, { pair, question, media }) {
   const { describe } = pairOf(catalog, pair) ?? catalog.pairs[0];
   if (question.trim() || !media.length) return question;

@@ -9,7 +9,8 @@ import * as kept from './keep.js';
 export async function revive(request, { api, catalog }) {
   /** @type {string[]} */
   const lost = [];
-  /** @param {Media} item @returns {Promise<Media | null>} */
+  /** Send a kept file again; null if it is lost. @param {Media} item
+   *  @returns {Promise<Media | null>} */
   const bring = async (item) => {
     const example = catalog.examples.find((e) => e.id === item.example);
     if (example) return example.media.some((m) => m.path === item.path) ? item : null;
@@ -22,7 +23,8 @@ export async function revive(request, { api, catalog }) {
     kept.keepFile(sent.path, file);
     return { ...item, path: sent.path, url: sent.url };
   };
-  /** @param {Media[] | undefined} media */
+  /** Send all of them again, and return those that are not lost.
+   *  @param {Media[] | undefined} media */
   const all = async (media) => {
     const items = await Promise.all((media ?? []).map(bring));
     return items.filter((item) => item !== null).filter((item) => item.path);

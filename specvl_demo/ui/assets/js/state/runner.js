@@ -11,6 +11,7 @@ const MOST_MISSES = 3;
 
 /** @typedef {{ status(text: string): void, record(record: AnyRecord): void }} Listener */
 
+/** Runs one request at a time on the server, and says what failed. */
 export class Runner {
   busy = false;
   /** Whether the run was asked to stop. */
@@ -56,8 +57,8 @@ export class Runner {
     });
   }
 
-  /** Returns the error sentence, or null. @param {object} request @param {Listener} on @returns {Promise<string
-   *  | null>} */
+  /** Send a request, and hand on what comes until the run ends. Returns the error sentence, or
+   *  null. @param {object} request @param {Listener} on @returns {Promise<string | null>} */
   run(request, on) {
     if (this.busy) return Promise.resolve(W.run.busy);
     this.busy = true;
@@ -76,7 +77,7 @@ export class Runner {
     });
   }
 
-  /** @param {string} text */
+  /** Hand on what happens; that the run is being stopped stays said. @param {string} text */
   status(text) {
     if (!this.stopping) this.on?.status(text); // that it stops stays said
   }
@@ -99,7 +100,8 @@ export class Runner {
     if (this.busy && this.stream.run) this.api.server.stop_run(this.stream.run);
   }
 
-  /** The stream is silent: give up if the server did not accept the request, or sends no more. */
+  /** Give up if the stream is silent because the server did not accept the request, or sends no
+   *  more. */
   async look() {
     const { run } = this.stream;
     if (Date.now() - this.heard < (run ? SILENT_MS : SILENT_MS / 2)) return;
@@ -110,12 +112,13 @@ export class Runner {
     } else if (this.busy && !(await this.answers(this.request))) this.fail(W.run.refused);
   }
 
-  /** @param {string} sentence */
+  /** End the run with an error sentence. @param {string} sentence */
   fail(sentence) {
     this.failure = sentence;
     this.finish();
   }
 
+  /** End the run, and what waits for it. */
   finish() {
     if (!this.busy) return;
     clearInterval(this.watch);

@@ -11,7 +11,7 @@ const MOST_UNKNOWN = 3;
 const LONGEST_WORD = 40; // letters of a word that are repeated
 const MOST_WORDS = 60; // the shipped models were taught questions of a sentence or two
 
-/** One sentence for each thing outside its scope; '' if the question is within it.
+/** What the pair cannot judge about a request, a sentence for each thing; '' if nothing.
  *  @param {Catalog} catalog @param {Request} request */
 export function scope(catalog, request) {
   const pair = pairOf(catalog, request.pair);
@@ -39,8 +39,8 @@ export function scope(catalog, request) {
   return named.length ? `${W.scope.words(named)} ${W.scope.after}` : '';
 }
 
-/** Made for what this one cannot judge; undefined where none is here. @param {Catalog} catalog @param {Request}
- *  request */
+/** A pair made for what this one cannot judge; undefined where none is here.
+ *  @param {Catalog} catalog @param {Request} request */
 export function better(catalog, request) {
   const pair = pairOf(catalog, request.pair);
   if (!pair || pair.knows === 'anything') return undefined;
@@ -60,5 +60,6 @@ function kind(item, catalog) {
   return (example && pairOf(catalog, example.pair)?.knows) ?? null;
 }
 
-/** Or its singular. @param {Set<string>} words @param {string} word */
+/** Whether a word, or its singular, is one of these. @param {Set<string>} words
+ *  @param {string} word */
 const knows = (words, word) => words.has(word) || words.has(word.replace(/s$/, ''));

@@ -14,13 +14,15 @@ const MADE = {
   pdf: ['race.pdf', 'image/svg+xml'],
 };
 
+/** Keeps the race as a link, a trace, a page or a figure. */
 export class Sharing {
   /** @param {Parts} parts */
   constructor(parts) {
     this.parts = parts;
   }
 
-  /** @param {'link' | 'embed' | 'trace' | 'page' | 'figure' | 'pdf'} as */
+  /** Save the race in one of these ways.
+   *  @param {'link' | 'embed' | 'trace' | 'page' | 'figure' | 'pdf'} as */
   async save(as) {
     const written = trace.write(trace.recordsOf(this.parts.race));
     if (as === 'link') await this.link();
@@ -29,7 +31,8 @@ export class Sharing {
     else await this.make(as, written);
   }
 
-  /** @param {'page' | 'figure' | 'pdf'} as @param {string} written */
+  /** Have the server make a file of the trace, and offer it. @param {'page' | 'figure' | 'pdf'} as
+   *  @param {string} written */
   async make(as, written) {
     const { api, race, stage } = this.parts;
     stage.tell(W.run.sharing);
@@ -42,7 +45,7 @@ export class Sharing {
     stage.tell(problem || W.run.shared(MADE[as][0]), problem !== '');
   }
 
-  /** If the race has one on this server. */
+  /** The address of the race's trace, if it has one on this server. */
   get traceAddress() {
     const { catalog, race } = this.parts;
     const { example, from } = race.meta;
@@ -75,8 +78,9 @@ export class Sharing {
   }
 }
 
-/** Returns what went wrong, '' if nothing did. made: the server's answer; failed: the sentence where it gives
- *  none. @param {Parts} parts @param {any} made @param {string[]} file its name and type @param {string} failed
+/** Offer a file that the server made. Returns what went wrong, '' if nothing did. made: the
+ *  server's answer; failed: the sentence where it gives none. @param {Parts} parts
+ *  @param {any} made @param {string[]} file its name and type @param {string} failed
  *  @returns {Promise<string>} */
 export async function deliver({ download, runner }, made, [name, type], failed) {
   const file = made?.url && (await fetch(new URL(made.url, document.baseURI)).catch(() => null));
@@ -85,7 +89,7 @@ export async function deliver({ download, runner }, made, [name, type], failed) 
   return '';
 }
 
-/** @param {string} text */
+/** Put a text into the clipboard, and return whether that worked. @param {string} text */
 const copy = (text) =>
   navigator.clipboard?.writeText(text).then(
     () => true,

@@ -5,12 +5,14 @@
 /** A pair in a race: seconds before the first token and for each, and the `free` share of the machine.
  *  @typedef {{ before: number, token: number, free: number }} Speed */
 
+/** Learns from races how long an answer takes. */
 export class Speeds {
   /** By pair, of its last race. @type {{ [pair: string]: Speed }} */
   raced = {};
   free = 1; // what other programs left the last race of all
 
-  /** @param {Pick<Race, 'list' | 'meta'>} race */
+  /** Note how fast a race's pair was, and how busy the machine.
+   *  @param {Pick<Race, 'list' | 'meta'>} race */
   learn({ list, meta }) {
     const lanes = list.filter((lane) => lane.tokens.length);
     const token = middle(
@@ -21,13 +23,13 @@ export class Speeds {
     if (meta.asked) this.raced[meta.asked.pair] = { before, token, free: this.free };
   }
 
-  /** Seconds of an answer of a pair on the machine as busy as it was last found; undefined if unknown.
-   *  @param {string} pair @param {number} tokens */
+  /** Seconds that an answer of a pair takes on the machine as busy as it was last found; undefined
+   *  if unknown. @param {string} pair @param {number} tokens */
   seconds(pair, tokens) {
     const raced = this.raced[pair];
     return raced && ((raced.before + tokens * raced.token) * raced.free) / this.free;
   }
 }
 
-/** @param {number[]} numbers */
+/** The median. @param {number[]} numbers */
 const middle = (numbers) => numbers.sort((a, b) => a - b)[numbers.length >> 1];

@@ -15,6 +15,7 @@ import { W } from '../words/words.js';
 /** What can come next: 'follow', another question about the same pictures; 'again', the same once
  *  more; 'undrawn', the same without drawing it. @typedef {'follow' | 'again' | 'undrawn'} Offer */
 
+/** Puts races on the page, and tells what stands around them. */
 export class Stage extends Emitter {
   /** Something that a viewer of the race must know: what went wrong, or that it differs from the form's. */
   notice = { text: '', wrong: false };
@@ -45,19 +46,19 @@ export class Stage extends Emitter {
     form.on('say', ({ text, wrong }) => wrong && this.tell(text, true));
   }
 
-  /** @param {string} text */
+  /** Set the notice above the race. @param {string} text */
   tell(text, wrong = false) {
     this.notice = { text, wrong };
     this.emit('notice');
   }
 
-  /** @param {string} text */
+  /** Say what the machine is doing while nothing is written yet. @param {string} text */
   setWaiting(text) {
     this.waiting = text;
     this.emit('waiting');
   }
 
-  /** @param {Offer[]} next */
+  /** Set what can come next. @param {Offer[]} next */
   offer(...next) {
     this.offers = next;
     this.emit('offers');
@@ -80,7 +81,8 @@ export class Stage extends Emitter {
     this.tell(this.outdated ? differs : '');
   }
 
-  /** @param {AnyRecord[]} records @param {Meta} meta @param {boolean} play */
+  /** Show a race of these records, and play it or not. @param {AnyRecord[]} records
+   *  @param {Meta} meta @param {boolean} play */
   show(records, meta, play) {
     const { drawing, form, race, replay } = this.parts;
     if (form.running) {
@@ -104,7 +106,7 @@ export class Stage extends Emitter {
     if (drawing.share === undefined) drawing.measure(() => replay.playing).catch(() => null);
   }
 
-  /** The same, with their request in the form. @param {AnyRecord[]} records @param {Meta} meta
+  /** Show a race, with its request in the form. @param {AnyRecord[]} records @param {Meta} meta
    *  @param {boolean} play */
   bringOut(records, meta, play) {
     const { form } = this.parts;
@@ -123,7 +125,7 @@ export class Stage extends Emitter {
     this.bringOut(records, { ...meta, ...revived }, true);
   }
 
-  /** At once; Run then makes it live. @param {Example} example */
+  /** Show an example's recorded race at once; Run then makes it live. @param {Example} example */
   async example(example) {
     const { form, race } = this.parts;
     if (form.running) return;
@@ -148,14 +150,15 @@ export class Stage extends Emitter {
     }
   }
 
-  /** Of a stopped race, the lane whose text a follow-up continues; null if AR's is complete. */
+  /** The lane whose text a follow-up to a stopped race continues; null if AR's is complete. */
   get from() {
     const { followed, baseline } = this.parts.race;
     const cut = (baseline && followed !== baseline) || followed?.end?.stop === 'cancelled';
     return followed && cut ? followed.title : null;
   }
 
-  /** A visitor's own race without a fault can be followed, once; one that was disturbed can be measured undrawn. */
+  /** Offer what the race allows: a visitor's own without a fault can be followed, once; one that
+   *  was disturbed can be measured undrawn. */
   offerNext() {
     const { race, form } = this.parts;
     const { source, asked, gone } = race.meta;
@@ -171,7 +174,7 @@ export class Stage extends Emitter {
     this.offer(...offers);
   }
 
-  /** @returns {Turn} */
+  /** The race as a turn of a conversation. @returns {Turn} */
   turn() {
     const { followed, meta } = this.parts.race;
     if (!followed || !meta.asked) throw new Error('only a race that asked something is a turn');

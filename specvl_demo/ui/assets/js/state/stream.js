@@ -3,6 +3,7 @@
 
 /** @import { StreamEvent } from './types.js' */
 
+/** Hands out the events of one run's batches. */
 export class Stream {
   /** The names of runs that are over. @type {Set<string>} */
   over = new Set();
@@ -18,22 +19,23 @@ export class Stream {
   /** Prepare for another run; late batches of the one before must not be mistaken for it. */
   reset() {
     if (this.run) this.over.add(this.run);
-    this.follow(null);
+    this.accept(null);
   }
 
-  /** @param {string | null} run */
-  follow(run) {
+  /** From now on take only this run's batches; null: those of the next that comes.
+   *  @param {string | null} run */
+  accept(run) {
     this.run = run;
     this.next = 0;
   }
 
-  /** One batch as it came from the server. @param {string} text */
+  /** Hand out the events of one batch as it came from the server. @param {string} text */
   feed(text) {
     if (!text) return;
     /** @type {{ run: string, seq: number, events: StreamEvent[] }} */
     const batch = JSON.parse(text);
     if (this.over.has(batch.run)) return;
-    if (this.run === null) this.follow(batch.run);
+    if (this.run === null) this.accept(batch.run);
     if (batch.run !== this.run || batch.seq < this.next) return;
     this.next = batch.seq + 1;
     for (const event of batch.events) this.on[event.record ? 'record' : event.k]?.(event);

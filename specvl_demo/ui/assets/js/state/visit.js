@@ -20,6 +20,7 @@ const VIEWS = Object.keys(W.tabs);
 /** The view that is open. picked: the one that the visitor chose.
  *  @typedef {{ picked: string | null, open: (name: string, fresh: boolean) => void }} Tabs */
 
+/** Keeps the form, and begins a visit where the last one ended or where a link leads. */
 export class Visit {
   /** Until all is as it was left, nothing is kept. */
   ready = false;
@@ -37,13 +38,13 @@ export class Visit {
     });
   }
 
-  /** Many changes in a row are kept once. */
+  /** Keep the form soon: many changes in a row are kept once. */
   remember() {
     clearTimeout(this.keeping);
     this.keeping = setTimeout(() => this.keep(), KEPT_MS);
   }
 
-  /** left: while a race runs. */
+  /** Keep the form, and which race stands beside it. left: that race still runs. */
   keep(left = false) {
     const { form, race } = this.parts;
     clearTimeout(this.keeping);
@@ -83,10 +84,10 @@ export class Visit {
     if (!asked && broken) stage.tell(W.run.brokenLink, true);
   }
 
-  /** @param {string} from */
+  /** Open the race of this trace address. @param {string} from */
   async open(from) {
     const { archive, catalog, form, stage } = this.parts;
-    /** @param {string} path */
+    /** An address in full. @param {string} path */
     const whole = (path) => new URL(path, document.baseURI).href;
     const example = catalog.examples.find(({ trace }) => trace && whole(trace) === from);
     if (example) {
@@ -103,11 +104,12 @@ export class Visit {
     if (problem) stage.tell(problem, true);
   }
 
-  /** And the race that it was made of, if this browser or an example has it. @param {Linked} asked */
+  /** Put what a link asks into the form, and show the race that it was made of, if this browser or
+   *  an example has it. @param {Linked} asked */
   async follow(asked) {
     const { archive, form, race, stage } = this.parts;
     const unknown = await this.restore(asked);
-    /** @param {KeptRace} run */
+    /** Whether a kept race answers what is asked. @param {KeptRace} run */
     const same = ({ meta }) => meta.asked && !meta.branch && form.key(meta.asked) === form.key();
     const run = race.list.length ? undefined : archive.runs.find(same);
     if (run) stage.show(run.records, { ...run.meta, ...form.asked }, false);
@@ -125,10 +127,11 @@ export class Visit {
     form.restore({ ...asked, question });
     const shown = catalog.examples.find((e) => e.id === example && e.trace) ?? this.firstExample;
     const turn = asked.history.at(-1);
-    /** @param {KeptRace} run */
+    /** Whether a kept race answers the last question. @param {KeptRace} run */
     const answered = ({ meta }) =>
       !turn || (meta.asked && form.questionOf(meta.asked) === turn.question);
-    /** None where another tab's race, or none, is the last that was finished. @param {KeptRace} run */
+    /** Whether a kept race is the one beside the form: none is where another tab's race, or none,
+     *  is the last that was finished. @param {KeptRace} run */
     const same = ({ records }) => first(records).request === raced;
     const run = archive.runs.find(left ? answered : same);
     if (run) await this.bringOut(run, fits && !left, gone, left);
@@ -155,7 +158,8 @@ export class Visit {
     if (!fits && !left) this.parts.race.meta.form = '';
   }
 
-  /** Returns the names that are not known here. @param {Linked} asked */
+  /** Put what a link asks into the form. Returns the names that are not known here.
+   *  @param {Linked} asked */
   async restore(asked) {
     const { form, catalog } = this.parts;
     const example = catalog.examples.find((e) => e.id === asked.example);

@@ -69,7 +69,7 @@ export class FormView {
     this.methods = new MethodList(catalog, {
       toggle: (name, on) => form.toggle(name, on),
       refusal: (method) => form.refusal(method),
-      race: () => form.racePapers(),
+      race: () => form.runPaperMethods(),
     });
     const line = h('div.vl-line', this.questionLabel, h('span.vl-help.vl-keys', W.ask.keys));
     const asked = h('div.vl-field', line, this.question, this.untyped, this.buildTurn());
