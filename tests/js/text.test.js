@@ -48,6 +48,7 @@ test('what lies outside a pair’s scope is told, and the pair that was made for
 test('strangers’ letters are few, marks are not piled up, tags stay words', () => {
   assert.equal(laid('x'.repeat(5000)), `${'x'.repeat(200)}…`);
   assert.equal(laid(`z${'\u0301'.repeat(50)}`), `z${'\u0301'.repeat(4)}`);
+  assert.equal(laid(' a   b\t'), ' a\u00a0\u00a0\u00a0b\u00a0'); // a single space can end a line
   assert.equal(forPlotly('<b>&'), '&lt;b>&amp;');
   assert.equal(forPlotly(7), 7);
 });

@@ -6,10 +6,12 @@ const MOST_LETTERS = 200;
 /** Of a whole answer. */
 export const MOST_TEXT = 20_000;
 
-/** A trace may hold tokens of any length, and marks piled up on one letter, which take a browser minutes. */
+/** A trace may hold tokens of any length, and marks piled up on one letter, which take a browser minutes. Where
+ *  lines are wrapped, several spaces stay. */
 export function laid(text, most = MOST_LETTERS) {
   const few = text.length > most ? `${text.slice(0, most)}…` : text;
-  return few.replace(/(\p{M}{4})\p{M}+/gu, '$1');
+  const spaced = few.replace(/ {2,}|\t/g, (gap) => '\u00a0'.repeat(gap.length));
+  return spaced.replace(/(\p{M}{4})\p{M}+/gu, '$1');
 }
 
 /** For Plotly, which reads tags in all that it writes, links too. */
@@ -25,7 +27,7 @@ export const withEndMark = (text) => (END.test(text) ? ENDS : text);
 
 /** Spaces and line breaks are made visible. */
 export function shown(text) {
-  return text === '' ? '∅' : laid(withEndMark(text)).replace(/\n/g, '↵').replace(/^ /, '␣');
+  return text === '' ? '∅' : laid(withEndMark(text)).replace(/\n/g, '↵').replace(/^\s/, '␣');
 }
 
 /** Its number where the record has no texts. */
