@@ -469,7 +469,11 @@ FAULTS = """() => [...document.querySelectorAll('.vl-race .vl-plot')].flatMap((p
     .map((a) => `${name} ${a} has no name`);
   const tops = data.filter((t) => !t.stackgroup && !t.yaxis).flatMap((t) => t.y)
     .filter((y) => y > layout.yaxis.range[1] + 1e-9);
-  return [...nameless, ...tops.map((y) => `${name} clips ${y}`)];
+  const cut = [...p.querySelectorAll('.ytitle')].filter((title) => {
+    const [own, all] = [title, p].map((part) => part.getBoundingClientRect());
+    return own.top < all.top || own.bottom > all.bottom;
+  });
+  return [...nameless, ...cut.map((n) => n.textContent), ...tops.map((y) => `${name} clips ${y}`)];
 })"""
 
 
@@ -492,6 +496,7 @@ def test_charts_draw_what_the_focused_method_declares(opened):
     expect(relaxed.first).to_have_attribute("data-instead", re.compile("."))
     expect(opened.locator(".vl-race .vl-chart")).to_have_count(2)
     expect(opened.locator(".vl-race [data-chart=speedup] .plot-container").first).to_be_visible()
+    opened.set_viewport_size({"width": 1280, "height": 720})
     drawn(opened)
     assert not opened.evaluate(FAULTS)
     expect(opened.locator(".vl-race [data-chart=speedup] .vl-plot")).to_have_attribute(

@@ -160,9 +160,9 @@ export class Inspector {
 
   /** Beside the pictures. at: its place in the answer's round. */
   explained(lane, round, node, at, [why, parts]) {
-    const more = [times(round), notes(noted(lane, round, this.names, node))];
-    const words = h('div.vl-inspect-words', h('p.vl-why', why), parts, more);
-    return [h('div.vl-inspect-grid', words, sight(this.race, lane, round, at))];
+    const words = h('div.vl-inspect-words', h('p.vl-why', why), parts);
+    const grid = h('div.vl-inspect-grid', words, sight(this.race, lane, round, at));
+    return [grid, times(round), notes(noted(lane, round, this.names, node))];
   }
 
   /** A draft that was not kept, or the token before the round. */
