@@ -156,6 +156,8 @@ def test_what_if_follows_its_sliders(opened):
     measured = f"{opened.evaluate('specvl.race.speedup(specvl.race.focused)'):.2f}×"
     for at in (1, 2):
         expect(value.nth(at)).to_have_text(measured)
+    lane = opened.locator(".vl-track tr.focused").get_attribute("data-colour")
+    expect(opened.locator(f".vl-whatif-bar[data-colour='{lane}']")).to_have_count(2)
     breaks_even = re.compile(r"It breaks even at [\d.]+ % right guesses")
     expect(opened.locator(".vl-whatif")).to_contain_text(breaks_even)
     for slider, to in (("requests", "16"), ("quality", "1"), ("draft", "0.5"), ("quality", "0")):

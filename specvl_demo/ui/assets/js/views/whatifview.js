@@ -135,7 +135,8 @@ export class WhatIf {
       simulated: [WHATIF.simulated, made.speedup],
     };
     const fastest = Math.max(1, was, made.speedup);
-    for (const { name, fill, label, value } of bars) {
+    for (const { name, node, fill, label, value } of bars) {
+      node.dataset.colour = name === 'ar' ? 0 : focused.colour;
       const [title, speed] = told[name];
       put(label, title);
       const hedge = name === 'recorded' && rough;
