@@ -173,6 +173,11 @@ def test_what_a_pair_never_learnt_is_said_before_and_over_the_answer(opened):
 def test_keys_lead_to_run_and_enter_sends(opened):
     """A few presses of Tab, past the methods; Shift+Enter breaks the line, Enter runs; told."""
     opened.evaluate("document.body.focus()")
+    opened.keyboard.press("Tab")
+    opened.keyboard.press("Enter")
+    opened.keyboard.press("Tab")
+    assert opened.evaluate("document.activeElement.closest('.vl-race') !== null")  # skipped to
+    opened.locator("h1").click()
     presses = 0
     while opened.evaluate("document.activeElement.id") != "vl-run" and presses < 30:
         opened.keyboard.press("Tab")

@@ -61,6 +61,7 @@ export const W = {
   tagline: 'Speculative decoding of vision-language models',
   watched: ', watched round by round',
   tabs: { race: 'Race', compare: 'Compare', learn: 'Learn' },
+  skip: 'Skip to the content',
   theme: 'Light or dark',
   signs: { '■': 'the end of the answer', '↵': 'a new line', '␣': 'a space' },
   origins,
