@@ -112,12 +112,8 @@ const ICONS = {
   camera: 'M2 5h3l1-1.5h4L11 5h3v8H2zM8 6.6a2.2 2.2 0 1 0 .01 0',
   close: 'M4 4l8 8M12 4l-8 8',
   reset: 'M3.2 8a4.8 4.8 0 1 0 1.6-3.6M3 2.5v3h3',
-  back: 'M11.5 3.5v9L6 8zM4 3.5h1.6v9H4z',
-  next: 'M4.5 3.5v9L10 8zM10.4 3.5H12v9h-1.6z',
   branch: 'M3 8h4M7 8c2.5 0 2-4 6-4M7 8c2.5 0 2 4 6 4',
-  page: 'M4 2h5.5L12.5 5v9H4zM9 2v3.5h3.5M6 8.5h4.5M6 11h4.5',
   copy: 'M5.5 5.5h7v7.5h-7zM3.5 10.5v-8h7',
-  link: 'M6.8 9.2l2.4-2.4M7 4.8l1.3-1.3a2.5 2.5 0 0 1 3.6 3.6L10.6 8.4M9 11.2l-1.3 1.3a2.5 2.5 0 0 1-3.6-3.6L5.4 7.6',
   save: 'M8 2.5v7.2M5 7l3 3 3-3M3 12.8h10',
   open: 'M8 10.2V3M5 5.7l3-3 3 3M3 12.8h10',
   sun: 'M8 5a3 3 0 1 0 .01 0M8 1v1.6M8 13.4V15M1 8h1.6M13.4 8H15M3 3l1.1 1.1M11.9 11.9L13 13M13 3l-1.1 1.1M4.1 11.9L3 13',
@@ -128,7 +124,7 @@ const ICONS = {
 
 /** Hidden from screen readers: the button around it has the label. */
 export function icon(name, size = 16) {
-  const solid = ['play', 'pause', 'stop', 'back', 'next'].includes(name);
+  const solid = ['play', 'pause', 'stop'].includes(name);
   const [inside, stroke] = solid ? ['currentColor', 'none'] : ['none', 'currentColor'];
   const props = { viewBox: '0 0 16 16', width: size, height: size, 'aria-hidden': 'true' };
   return svg('svg.vl-icon', props, svg('path', { d: ICONS[name], fill: inside, stroke }));
