@@ -33,7 +33,8 @@ import { W } from './words/words.js';
 
 const STILL = matchMedia('(prefers-reduced-motion: reduce)');
 
-/** @param {HTMLElement} root the element to fill @param {Api} api of the component */
+/** Make the page in an element, and show what its address or the last visit asks for.
+ *  @param {HTMLElement} root the element to fill @param {Api} api of the component */
 export async function mount(root, api) {
   // Fetched and read now, so that no race has to wait for it; without it, all but charts works.
   const drawing = plotly(api.url('plotly')).catch(() => null);
@@ -44,6 +45,7 @@ export async function mount(root, api) {
   return page;
 }
 
+/** What holds the page's state, and what draws it. */
 class Page {
   constructor(root, api, catalog) {
     this.root = root;
@@ -55,7 +57,7 @@ class Page {
     this.connect();
   }
 
-  /** None of it knows what draws it. */
+  /** Make what holds state: none of it knows what draws it. */
   makeState() {
     const { api, catalog } = this;
     this.still = () => STILL.matches;
@@ -75,6 +77,7 @@ class Page {
     this.bench = new Bench(this, ['.jsonl', ...pictures, ...clips]);
   }
 
+  /** Make what draws, each with the state that it shows. */
   makeViews() {
     const { api, catalog, form, followUps, race, stage } = this;
     const url = api.url('plotly');
@@ -99,12 +102,13 @@ class Page {
     });
   }
 
+  /** Put the views into the element. */
   build() {
     const { ask, chat, compare, learn, view } = this;
     this.body = h('div.vl-body');
     const race = [chat.node, view.node];
     const contents = { race, compare: [compare.node], learn: [learn.node] };
-    this.tabs = new Tabs(contents, this.body, (name) => name === 'compare' && compare.open());
+    this.tabs = new Tabs(contents, this.body, (name) => name === 'compare' && this.bench.open());
     const main = h('div.vl-main', { tabindex: '-1' }, Object.values(this.tabs.panels));
     const skip = button(W.skip, () => main.focus(), 'vl-small vl-hidden');
     this.body.append(ask.node, main);
@@ -121,15 +125,17 @@ class Page {
     this.body.style.gridTemplateColumns = 'minmax(0, 1fr)';
   }
 
+  /** Whether the page stands as it was left, and keeps what changes. */
   get ready() {
     return this.visit.ready;
   }
 
-  /** It gets its own address, unless the page only begins. */
+  /** Open a view. It gets its own address, unless the page only begins. */
   open(name) {
     this.tabs.open(name, this.visit.ready);
   }
 
+  /** Pass on what concerns both state and views. */
   connect() {
     const { ask, live, race, stage } = this;
     stage.on('open', (name) => this.open(name));
@@ -146,8 +152,8 @@ class Page {
     document.addEventListener('drop', (e) => this.drop(e));
   }
 
-  /** In Compare, what is dropped is compared on; elsewhere a trace is opened, and anything else is meant for the
-   *  question. */
+  /** Take files dropped on the page: in Compare they are compared on; elsewhere a trace is opened,
+   *  and anything else is meant for the question. */
   drop(event) {
     const files = [...(event.dataTransfer?.files ?? [])];
     if (!files.length || event.defaultPrevented) return;

@@ -75,22 +75,15 @@ function hardness(verdicts, quality) {
       hard[i] = low + ((k + 0.5) / list.length) * (high - low);
     });
   const all = verdicts.map((v, i) => [i, v]);
-  place(
-    all.filter(([, v]) => v.right === true).sort((a, b) => b[1].sure - a[1].sure),
-    0,
-    quality,
-  );
-  place(
-    all.filter(([, v]) => v.right === false).sort((a, b) => a[1].sure - b[1].sure),
-    quality,
-    1,
-  );
+  /** Tokens with this verdict: the surest last, first where `way` is -1, as they came where it is 0. */
+  const those = (right, way) =>
+    all.filter(([, v]) => v.right === right).sort((a, b) => way * (a[1].sure - b[1].sure));
+  place(those(true, -1), 0, quality);
+  place(those(false, 1), quality, 1);
   // The golden ratio's multiples fall evenly, and the same every time.
-  all
-    .filter(([, v]) => v.right === null)
-    .forEach(([i], k) => {
-      hard[i] = ((k + 1) * 0.618034) % 1;
-    });
+  those(null, 0).forEach(([i], k) => {
+    hard[i] = ((k + 1) * 0.618034) % 1;
+  });
   return hard;
 }
 

@@ -6,15 +6,15 @@ const MOST_LETTERS = 200;
 /** Of a whole answer. */
 export const MOST_TEXT = 20_000;
 
-/** A trace may hold tokens of any length, and marks piled up on one letter, which take a browser minutes. Where
- *  lines are wrapped, several spaces stay. */
+/** A text cut to what can be laid out: a trace may hold tokens of any length, and marks piled up on
+ *  one letter, which take a browser minutes. Where lines are wrapped, several spaces stay. */
 export function laid(text, most = MOST_LETTERS) {
   const few = text.length > most ? `${text.slice(0, most)}…` : text;
   const spaced = few.replace(/ {2,}|\t/g, (gap) => '\u00a0'.repeat(gap.length));
   return spaced.replace(/(\p{M}{4})\p{M}+/gu, '$1');
 }
 
-/** For Plotly, which reads tags in all that it writes, links too. */
+/** Text escaped for Plotly, which reads tags in all that it writes, links too. */
 export const forPlotly = (words) =>
   typeof words === 'string' ? words.replaceAll('&', '&amp;').replaceAll('<', '&lt;') : words;
 
@@ -23,16 +23,17 @@ export const ENDS = '■';
 
 const END = /^<(\|[^|<>]+\||\/?s|eos|end_of_\w+)>$/;
 
+/** A token's text, or the end mark for one that only ends an answer or a turn. */
 export const withEndMark = (text) => (END.test(text) ? ENDS : text);
 
-/** Spaces and line breaks are made visible. */
+/** A token's text with spaces and line breaks made visible. */
 export function shown(text) {
   return text === '' ? '∅' : laid(withEndMark(text)).replace(/\n/g, '↵').replace(/^\s/, '␣');
 }
 
-/** Its number where the record has no texts. */
+/** A node's text; its number where the record has no texts. */
 export const wordOf = (tree, node) => shown(tree.texts?.[node] ?? `#${tree.tokens[node]}`);
 
-/** As it is written; null if it is unknown. */
+/** A node's probability as it is written; null if it is unknown. */
 export const probability = (logp, node) =>
   logp?.[node] == null ? null : fmt.prob(Math.exp(logp[node]));

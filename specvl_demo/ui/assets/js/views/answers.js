@@ -9,6 +9,7 @@ import { W } from '../words/words.js';
 /** @import { Race } from '../state/race.js' */
 /** @import { Lane } from '../records/fold.js' */
 
+/** Shows the answers of all lanes. */
 export class Answers {
   /** By name. @type {Map<string, LaneView>} */
   lanes = new Map();
@@ -38,7 +39,7 @@ export class Answers {
     race.on('lane focus', () => this.markBeside());
   }
 
-  /** @param {Lane} lane */
+  /** Add a lane's answer. @param {Lane} lane */
   add(lane) {
     const view = new LaneView(this.race, lane, this.painter);
     this.lanes.set(lane.name, view);
@@ -46,7 +47,7 @@ export class Answers {
     this.node.dataset.count = String(this.node.children.length);
   }
 
-  /** Long answers scroll in step. */
+  /** Scroll the other answers as far as this one, once the race is over. */
   scrollAlike(scrolled) {
     if (this.race.head !== null || !this.race.finished) return;
     for (const { box } of this.lanes.values())
@@ -54,7 +55,7 @@ export class Answers {
         box.scrollTop = scrolled.scrollTop;
   }
 
-  /** Of a branch, with the position where it leaves the answer. */
+  /** The answer from which a branch was taken, with the position where it leaves it. */
   original() {
     const { branch } = this.race.meta;
     if (!branch) return [];
@@ -71,7 +72,8 @@ export class Answers {
     ];
   }
 
-  /** On a phone the plain lane and one other stand side by side: the one in focus, else the last. */
+  /** Mark the lanes that stand side by side on a phone: the plain one and the one in focus, else
+   *  the last. */
   markBeside() {
     const { race } = this;
     const other = race.rivals.find((lane) => lane === race.focused) ?? race.rivals.at(-1);

@@ -10,7 +10,8 @@ addEventListener('popstate', () => {
 });
 if (history.state?.over) history.replaceState(null, ''); // of a page that was loaded again
 
-/** Returns what to call when it has opened, and when it has closed. */
+/** Have the browser's Back close a layer. Returns what to call when it has opened, and when it has
+ *  closed. */
 export function backCloses(close) {
   return {
     opened() {
@@ -26,8 +27,9 @@ export function backCloses(close) {
   };
 }
 
-/** What is told over the whole screen, where the browser lets a page fill it: the dialog, and what opens it.
- *  @param {{ title: string, keys: string }} words @param {(event: KeyboardEvent) => void} key */
+/** A dialog over the whole screen, where the browser lets a page fill it, and `fill`, which opens
+ *  it. @param {{ title: string, keys: string }} words
+ *  @param {(event: KeyboardEvent) => void} key */
 export function overScreen({ title, keys }, key, stage, tools) {
   const close = tool(W.close, () => dialog.close());
   const dialog = h(
@@ -45,6 +47,7 @@ export function overScreen({ title, keys }, key, stage, tools) {
   document.addEventListener('fullscreenchange', () => {
     if (!document.fullscreenElement) dialog.close();
   });
+  /** Open the dialog. */
   const fill = async () => {
     await document.documentElement.requestFullscreen?.().catch(() => null);
     dialog.showModal();
@@ -53,4 +56,5 @@ export function overScreen({ title, keys }, key, stage, tools) {
   return { dialog, fill };
 }
 
+/** A button of such a dialog. */
 export const tool = (text, does) => button(text, does, 'vl-secondary');

@@ -18,10 +18,12 @@ export function plotly(url) {
   return loading;
 }
 
-/** Read once per theme. */
+/** The theme's colours, read once per theme. */
 function palette(node) {
   const style = getComputedStyle(node);
+  /** A colour of the theme. */
   const of = (name) => style.getPropertyValue(`--vl-${name}`).trim();
+  /** Its `n` numbered colours of this name. */
   const some = (name, n) => Array.from({ length: n }, (_, i) => of(`${name}-${i}`));
   const named = ['muted', 'line', 'draft', 'relaxed', 'shade'].map((name) => [name, of(name)]);
   return { ...Object.fromEntries(named), lanes: some('lane', 7), series: some('series', 6) };
@@ -29,9 +31,14 @@ function palette(node) {
 
 const CONFIG = { displayModeBar: false, doubleClick: false };
 
+/** A chart that draws what its spec builds. */
 export class Chart {
-  /** spec: {id, title, help, told: whether it is explained elsewhere, x, y, right: names of the axes, build(race,
-   *  colours) -> {traces, legend, xmin, xmax, xend, ymax, ymin, say}, {note} or null}. */
+  /** spec: {id, title, help; told: whether it is explained elsewhere; x, y, right: names of the axes;
+   *  whole: x are whole numbers; xunit: the steps in which the x axis grows; click(race, point): what
+   *  a click on a point does; build(race, colours)}. build returns {traces, shapes: as Plotly takes
+   *  them; legend: [{name, colour, dash, fill, help}]; note, say: a sentence below, and one for screen
+   *  readers; xmin, xmax, xend: where x ends for good; ymin, ymax, rightRange: [low, high]}, {note}
+   *  where there is nothing to draw yet, or null. */
   constructor(spec, race, painter, url) {
     this.spec = spec;
     this.race = race;
@@ -53,6 +60,7 @@ export class Chart {
     this.resized.observe(this.plot);
   }
 
+  /** Have it drawn, at once if the visitor asked for it. */
   update(now = false) {
     this.painter.dirty(this.node, now);
   }
@@ -63,6 +71,7 @@ export class Chart {
     this.update(true);
   }
 
+  /** Take it off the page for good. */
   remove() {
     this.painter.forget(this.node);
     this.resized.disconnect();
@@ -70,6 +79,7 @@ export class Chart {
     this.node.remove();
   }
 
+  /** Draw what the spec builds, once the library is loaded. */
   draw() {
     if (!window.Plotly) {
       const missing = () => put(this.plot, W.charts.unreachable);
@@ -93,8 +103,9 @@ export class Chart {
     }
   }
 
-  /** Axes up to `xend` if the end is known, else growing in steps, so that most redraws leave them unchanged. */
-  frame({ xmin = 0, xmax, xend = null, ymax, ymin = 0, right = null, shapes = [] }) {
+  /** The layout around the traces: axes up to `xend` if the end is known, else growing in steps, so
+   *  that most redraws leave them unchanged. */
+  frame({ xmin = 0, xmax, xend = null, ymax, ymin = 0, rightRange = null, shapes = [] }) {
     const c = this.colours;
     const axis = {
       color: c.muted,
@@ -104,7 +115,7 @@ export class Chart {
     };
     const name = (text) => ({ text: forPlotly(text), standoff: 8, font: { size: 12 } });
     return {
-      margin: { l: 48, r: right ? 42 : 10, t: 8, b: 38 },
+      margin: { l: 48, r: rightRange ? 42 : 10, t: 8, b: 38 },
       showlegend: false,
       paper_bgcolor: 'rgba(0,0,0,0)',
       plot_bgcolor: 'rgba(0,0,0,0)',
@@ -122,13 +133,13 @@ export class Chart {
         title: name(this.spec.x),
       },
       yaxis: { ...axis, range: [ymin, ymax], nticks: 4, title: name(this.spec.y) },
-      ...(right && {
+      ...(rightRange && {
         yaxis2: {
           ...axis,
-          range: right,
+          range: rightRange,
           tickmode: 'auto', // not at the heights of the left axis's
           nticks: 4,
-          ...(right[1] > 1 && { tick0: 0, dtick: Math.ceil(right[1] / 4) }),
+          ...(rightRange[1] > 1 && { tick0: 0, dtick: Math.ceil(rightRange[1] / 4) }),
           overlaying: 'y',
           side: 'right',
           showgrid: false,
@@ -138,6 +149,7 @@ export class Chart {
     };
   }
 
+  /** Write the legend, and the sentence for screen readers. */
   write({ legend = [], say }) {
     const key = JSON.stringify(legend);
     const line = ({ name, colour, dash, fill, help }) =>
@@ -148,19 +160,20 @@ export class Chart {
   }
 }
 
+/** The sign of a line, an area or a point in the legend. */
 const mark = (colour, fill, dash) =>
   /[●◆◇]/.test(dash ?? '')
     ? h('b', { style: { color: colour }, text: dash })
     : h('i', { class: `${fill ? 'fill' : 'line'} ${dash ?? ''}`, style: { '--c': colour } });
 
-/** Its words are shown unchanged. */
+/** A trace whose words Plotly shows unchanged. */
 function literal(trace) {
   const { name, text } = trace;
   const words = Array.isArray(text) ? text.map(forPlotly) : forPlotly(text);
   return { ...trace, name: forPlotly(name), ...(text && { text: words }) };
 }
 
-/** Axes that do not move with every point. */
+/** A number rounded up to a multiple of `unit`, so that axes do not move with every point. */
 export function ceilTo(x, unit) {
   return Math.max(unit, Math.ceil((x + 1e-9) / unit) * unit);
 }

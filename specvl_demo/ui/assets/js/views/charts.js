@@ -9,6 +9,7 @@ export const DASHES = ['solid', 'dash', 'longdash', 'dot', 'dashdot', 'longdashd
 const MOST_POINTS = 1500;
 const SETTLED = 3; // a ratio of fewer tokens says nothing yet and would stretch the axis
 
+/** A plain line, or points, as Plotly takes it. */
 export const flat = (x, y, more) => ({
   type: 'scatter',
   mode: 'lines',
@@ -18,14 +19,14 @@ export const flat = (x, y, more) => ({
   ...more,
 });
 
-/** Thinned if there are more than a chart can show. */
+/** A lane's rounds as far as they are shown, thinned if they are more than a chart can show. */
 export function shownRounds(race, lane) {
   const n = race.roundsShown(lane);
   const every = Math.max(1, Math.ceil(n / MOST_POINTS));
   return lane.rounds.slice(0, n).filter((_, i) => i % every === 0);
 }
 
-/** Null as long as there is none. */
+/** A lane's running speedup as a line; null as long as there is none. */
 function running(race, lane, c) {
   const rough = hedged(doubt(race, lane));
   const points = shownRounds(race, lane)
@@ -51,6 +52,7 @@ export const speedup = {
   x: W.charts.seconds,
   y: W.charts.times,
   xunit: 0.5,
+  /** A line for each lane that is timed; the reason where none is. */
   build(race, c) {
     const { baseline, rivals } = race;
     if (!baseline?.rounds.length) return null;
@@ -89,6 +91,7 @@ export const speedup = {
   },
 };
 
+/** The dotted line at a speedup of one. */
 const even = ({ muted: color }) => ({
   ...{ type: 'line', xref: 'paper', x0: 0, x1: 1, y0: 1, y1: 1 },
   line: { color, width: 1, dash: 'dot' },
@@ -102,6 +105,7 @@ export const byDepth = {
   x: W.charts.depth,
   whole: true,
   y: W.charts.percent,
+  /** A bar for each depth of the lane in focus. */
   build(race, c) {
     const lane = race.focused;
     if (!lane) return null;

@@ -12,6 +12,7 @@ import { W, fmt } from '../words/words.js';
 
 const FEW = 3; // lanes whose type is as large as a story's
 
+/** Plays the race over the whole screen. */
 export class Chase {
   /** @param {Replay} replay @param {Painter} painter */
   constructor(replay, painter) {
@@ -44,7 +45,7 @@ export class Chase {
     });
   }
 
-  /** What opens it, there while a finished race is on the page. */
+  /** The button that opens it, there while a finished race is on the page. */
   button() {
     const node = iconButton('screen', W.chase.open, () => this.open());
     this.race.on('reset lane end', () => {
@@ -53,6 +54,7 @@ export class Chase {
     return node;
   }
 
+  /** Put the race's lanes into the dialog, open it and play. */
   async open() {
     const { race, replay } = this;
     put(this.question, race.meta.question ?? '');
@@ -64,6 +66,7 @@ export class Chase {
     this.toggle.focus();
   }
 
+  /** A lane's answer, its words hidden until the replay reaches them. */
   row(lane) {
     const parts = lane.pieces.map((piece) =>
       h('span', { class: `tk ${lane.kind(piece)}`, hidden: true, text: laid(piece.text) }),
@@ -77,6 +80,7 @@ export class Chase {
     return { lane, parts, text, head, facts, shown: 0 };
   }
 
+  /** Show as many words as the replay has reached, and in the leader's text where AR is. */
   draw = () => {
     const { race } = this;
     const { baseline } = race;
@@ -99,6 +103,7 @@ export class Chase {
     put(this.clock, fmt.seconds(race.head ?? race.duration));
   };
 
+  /** Arrows and a presenter's remote lead from round to round, Home to the start; Space plays. */
   key(event) {
     const { replay } = this;
     // PageUp and PageDown: what a presenter's remote sends.

@@ -5,7 +5,7 @@ import { W, fmt } from '../words/words.js';
 
 /** @import { Bench } from '../state/bench.js' */
 
-/** How often a drafted position is accepted, by its depth. @param {Bench} bench */
+/** The chart of how often a drafted position is accepted, by its depth. @param {Bench} bench */
 export const depths = (bench) => ({
   id: 'bench-depth',
   title: W.charts.byDepth,
@@ -14,6 +14,7 @@ export const depths = (bench) => ({
   y: W.charts.percent,
   xunit: 1,
   whole: true,
+  /** A line for each method. */
   build(_, c) {
     const rows = (bench.report?.rows ?? []).filter((r) => r.accepted_by_depth?.length);
     const lines = rows.map(({ method: name, colour: number, accepted_by_depth: shares }) => ({

@@ -21,8 +21,10 @@ const framed = (heading, help, columns, rows) =>
     ),
   );
 
+/** A table of the report. */
 export function table({ heading, columns, rows }) {
   const head = columns.map((text) => term(text, COMPARE.columns[text]));
+  /** A row's name, and its texts as cells. */
   const line = ([name, ...cells]) => [name, ...cells.map((text) => h('td', text))];
   return framed(heading, null, head, rows.map(line));
 }
@@ -33,6 +35,7 @@ export function heatMap(rows, open) {
   const methods = rows.filter((row) => row.by_kind && row.name !== 'ar');
   const all = Object.keys(methods[0]?.by_kind ?? {});
   const kinds = all.length > 1 || open ? all : [];
+  /** A method's speedup over one kind, or over all; the further from one, the deeper its ground. */
   const cell = (row, kind) => {
     const { speedup_vs_ar: x, interval } = kind ? row.by_kind[kind] : row;
     const ground = `var(--vl-${x < 1 ? 'relaxed' : 'draft'})`;
@@ -43,6 +46,7 @@ export function heatMap(rows, open) {
     const shown = kind && open ? h('button.vl-plainbutton', button, fmt.times(x)) : fmt.times(x);
     return h('td', { style }, shown, ' ', range);
   };
+  /** A method's speedups: over all, then kind by kind. */
   const line = (row) => [row.method, ...['', ...kinds].map((kind) => cell(row, kind))];
   const { all: every, kinds: heading, kindsHelp } = COMPARE;
   return framed(heading, kindsHelp, ['', every, ...kinds], methods.map(line));
@@ -60,6 +64,7 @@ export function answered(all) {
       h('dt', title),
       h('dd', text, cut[title] && h('small.vl-help', COMPARE.cut(cut[title]))),
     ];
+  /** A question, under which every method's answer is folded away. */
   const one = ({ question, media, reference, answers, cut }) =>
     folded(
       'details',

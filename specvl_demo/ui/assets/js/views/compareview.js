@@ -11,11 +11,14 @@ import { W } from '../words/words.js';
 /** @import { Bench } from '../state/bench.js' */
 /** @import { Painter } from './paint.js' */
 
+/** A button of this form, by its sign and text. */
 const act = (id, kind, sign, text, click, more = {}) =>
   h('button', { class: kind, id, ...more, on: { click } }, icon(sign), text);
-const row = (input, text, ...more) =>
+/** A line of the form: label, input, what follows. */
+const labelled = (input, text, ...more) =>
   h('div.vl-c-line', h('label', { for: input.id, text }), input, more);
 const paragraphs = (texts) => texts.map((text) => h('p', { text }));
+/** A method's checkbox. */
 const tick = ({ name: value, title, help }) =>
   h('label.vl-method', { title: help }, h('input', { type: 'checkbox', value }), h('span', title));
 
@@ -55,7 +58,7 @@ export class CompareView {
     );
   }
 
-  /** What is asked, and the visitor's own files. */
+  /** Build the choice of what is asked, and of the visitor's own files. */
   buildSource() {
     const { bench } = this;
     this.source = h('select', { id: 'vl-c-source' }, options(Object.entries(COMPARE.sources)));
@@ -77,14 +80,15 @@ export class CompareView {
       'div.vl-c-drop',
       { hidden: true },
       h('div.vl-c-line', openers, this.listed, this.clear),
-      row(this.question, COMPARE.question),
+      labelled(this.question, COMPARE.question),
       h('p.vl-help', COMPARE.form),
       picker,
       folder,
     );
-    return [row(this.source, COMPARE.source), this.drop];
+    return [labelled(this.source, COMPARE.source), this.drop];
   }
 
+  /** Build the fields: how many questions, repeats and tokens, and the temperature. */
   buildNumbers() {
     const { fields } = this.bench;
     const number = (name, max, more = { min: 1 }) =>
@@ -95,9 +99,12 @@ export class CompareView {
       tokens: number('tokens', this.catalog.limits.tokens),
       temperature: number('temperature', 2, { min: 0, step: 0.1 }),
     };
-    return Object.entries(this.fields).map(([name, input]) => row(input, COMPARE.fields[name]));
+    return Object.entries(this.fields).map(([name, input]) =>
+      labelled(input, COMPARE.fields[name]),
+    );
   }
 
+  /** Build the buttons that run and stop, the progress, and the line that says what happens. */
   buildActions() {
     const { bench } = this;
     const off = { disabled: true };
@@ -111,6 +118,7 @@ export class CompareView {
     return [h('div.vl-buttons', this.go, this.halt, this.onward), this.progress, this.status];
   }
 
+  /** Build the empty places of tables, charts and answers. */
   buildReport() {
     const { bench } = this;
     this.origin = h('div.vl-help');
@@ -127,10 +135,6 @@ export class CompareView {
     const charts = h('div.vl-c-charts', this.chart.node);
     const below = [this.more, this.answers, this.notes, h('div.vl-buttons', this.export)];
     return [this.origin, this.first, this.map, this.figures, charts, ...below];
-  }
-
-  open() {
-    this.bench.open();
   }
 
   /** Take over what the controls say. */
@@ -164,13 +168,14 @@ export class CompareView {
     put(this.cost, COMPARE.cost(answers, tokens, seconds, load));
   }
 
-  /** Questions or pictures were dropped on this view. @param {File[]} files */
+  /** Take questions or pictures that were dropped on this view. @param {File[]} files */
   takeDropped(files) {
     this.bench.source = 'files';
     this.bench.emit('change');
     this.bench.add(files);
   }
 
+  /** Name the visitor's own files, and say how many were left out. */
   showFiles(left) {
     const names = this.bench.files.map(({ name }) => name);
     put(this.listed, names.length || left ? COMPARE.listed(names, left) : '');
@@ -185,6 +190,7 @@ export class CompareView {
     if (running) this.onward.hidden = true;
   }
 
+  /** Draw the report. */
   draw() {
     const { report, left } = this.bench;
     const some = Boolean(report?.rows.length);

@@ -7,6 +7,7 @@ import { W } from '../words/words.js';
 
 /** @import { Race } from '../state/race.js' */
 
+/** Writes how the answers of a race that is over compare. */
 export class Comparison {
   /** sure: what the page says of each word of confidence. @param {Race} race */
   constructor(race, sure) {
@@ -22,7 +23,8 @@ export class Comparison {
     race.on('reset end head', () => this.drawConfidence());
   }
 
-  /** What is true of several lanes is said once; of many, the reasons are folded. */
+  /** Write which answers agree and where each speed comes from: what is true of several lanes once;
+   *  of many, the reasons are folded. */
   draw() {
     const { race } = this;
     const { baseline } = race;
@@ -42,6 +44,7 @@ export class Comparison {
     this.reasons.replaceChildren(...(many ? speeds : []).map((text) => h('li', { text })));
   }
 
+  /** Sentences: how lanes agree with AR, and whose speedup is doubtful. */
   agreements(rivals) {
     const { race } = this;
     const titles = (lanes) => lanes.map((lane) => lane.title);
@@ -62,6 +65,7 @@ export class Comparison {
     return lines;
   }
 
+  /** Write how sure the model was. */
   drawConfidence() {
     const { race } = this;
     const lane = race.list.find((other) => other.end?.confidence);

@@ -28,7 +28,8 @@ export class Conversation {
     this.list.scrollTop = this.list.scrollHeight;
   }
 
-  /** later: whether something was asked after it. @param {import('../state/types.js').Turn} turn */
+  /** A question with its answer, and the buttons that edit, repeat and copy. later: whether
+   *  something was asked after it. @param {import('../state/types.js').Turn} turn */
   line({ answer, from, media, question }, i, later) {
     const { followUps } = this;
     const pictures = media.map(({ kind, name, url }) =>
@@ -45,4 +46,5 @@ export class Conversation {
   }
 }
 
+/** A small button by its sign. */
 const tool = (name, text, fn) => iconButton(name, text, fn, 'vl-reset', 14);

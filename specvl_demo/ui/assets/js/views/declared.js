@@ -11,6 +11,7 @@ const SYMBOLS = { circle: '●', diamond: '◆', 'diamond-open': '◇' };
 /** A round's number as the page counts them: from one. */
 const numbered = (round) => round.index + 1;
 
+/** The spec, for `Chart`, of a chart that a method declares. */
 export function declared(chart) {
   return {
     id: chart.id,
@@ -25,6 +26,8 @@ export function declared(chart) {
   };
 }
 
+/** What `Chart` draws: the rounds of the lane in focus as far as they are shown; null without
+ *  numbers. */
 function build(chart, race, c) {
   const lane = race.focused;
   const all = lane?.rounds ?? [];
@@ -40,10 +43,12 @@ function build(chart, race, c) {
     l.dash = own === l ? DASHES[l.place % DASHES.length] : 'dot';
   }
   const most = Math.max(1, ...all.map(countKept));
+  /** The bounds of an axis. */
   const on = (axis) => bounds(whole.filter((l) => l.axis === axis));
   const [ymin, ymax] = chart.y_range ?? on('left');
   const shade = chart.shade === 'accepted' ? [accepted(rounds, ymax, most, c)] : [];
   const last = lines.map((l) => [l.name, l.y.at(-1)]);
+  /** A line's entry in the legend. */
   const key = ({ name, points, x, colour, dash, symbol }) =>
     points
       ? { name: `${name} (${x.length})`, colour, dash: SYMBOLS[symbol] }
@@ -55,7 +60,7 @@ function build(chart, race, c) {
     xmin: 1,
     xmax: race.roundsShown(lane) + 1,
     xend: lane.end ? all.length + 1 : null, // known as soon as the lane is over, in a replay from the start
-    right: chart.y_right ? on('right') : null,
+    rightRange: chart.y_right ? on('right') : null,
     legend: [
       ...lines.map(key),
       ...shade.map(({ name, fillcolor: colour }) => ({ name, colour, fill: true })),
@@ -64,18 +69,21 @@ function build(chart, race, c) {
   };
 }
 
-/** A line's place decides its colour, and is the same in every race. */
+/** The lines of a chart over these rounds, each with its place; the place decides its colour, and
+ *  is the same in every race. */
 function linesOf(chart, rounds) {
   return chart.series.flatMap((series, at) => {
-    const lines = read(series, rounds);
+    const lines = linesOfSeries(series, rounds);
     const plain = lines.filter((l) => !l.marked);
     return lines.map((l) => ({ ...l, place: at + Math.max(0, plain.indexOf(l)) }));
   });
 }
 
-/** One for a number, one for each key of an object, points for a list (marked ones apart). */
-function read({ path, name, axis, beside, ...series }, rounds) {
+/** The lines of one series: one for a number, one for each key of an object, points for a list
+ *  (marked ones apart). */
+function linesOfSeries({ path, name, axis, beside, ...series }, rounds) {
   const lines = new Map();
+  /** Add a point to a line. */
   const add = (line, x, y, more) => {
     if (y === null || y === undefined) return;
     if (!lines.has(line)) lines.set(line, { name: line, x: [], y: [], axis, beside, ...more });
@@ -102,6 +110,7 @@ function read({ path, name, axis, beside, ...series }, rounds) {
   return [...lines.values()];
 }
 
+/** A line, or points, as Plotly takes them. */
 function draw(kind, { axis, beside, colour: color, dash, name, points, symbol, x, y }) {
   const more = { name, ...(axis === 'right' && { yaxis: 'y2' }) };
   if (points) return flat(x, y, { ...more, mode: 'markers', marker: { color, size: 6, symbol } });
@@ -117,7 +126,8 @@ function draw(kind, { axis, beside, colour: color, dash, name, points, symbol, x
   return flat([...x, ...hold], [...y, ...hold.map(() => y.at(-1))], { ...more, ...stack, line });
 }
 
-/** As pale bars in the background: as high as the chart where they are the most of the race. */
+/** What each round accepted, as pale bars in the background: as high as the chart where they are
+ *  the most of the race. */
 function accepted(rounds, high, most, c) {
   const y = rounds.map((r) => (high * countKept(r)) / most);
   const edges = rounds.length ? [...rounds.map(numbered), numbered(rounds.at(-1)) + 1] : [1];
@@ -130,9 +140,10 @@ function accepted(rounds, high, most, c) {
   });
 }
 
+/** The bounds of an axis that holds these lines. */
 function bounds(lines) {
   const values = lines.flatMap((l) => l.y).filter(Number.isFinite);
   const high = Math.max(0, ...values);
-  const large = () => ceilTo(high * 1.05, high > 20 ? 10 : 1);
-  return [Math.min(0, ...values), high <= 1 ? Math.max(0.1, ceilTo(high, 0.1)) : large()];
+  const roundedUp = () => ceilTo(high * 1.05, high > 20 ? 10 : 1);
+  return [Math.min(0, ...values), high <= 1 ? Math.max(0.1, ceilTo(high, 0.1)) : roundedUp()];
 }

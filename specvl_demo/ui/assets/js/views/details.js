@@ -4,8 +4,10 @@ import { h, headRow } from './dom.js';
 import { PHASES } from '../records/fold.js';
 import { W, fmt } from '../words/words.js';
 
+/** A probability as a width. */
 const percent = (p) => `${(100 * Math.min(1, Math.max(0, p))).toFixed(1)}%`;
 
+/** A probability as a bar with its name. */
 const bar = (name, p) =>
   h(
     'div.vl-draw',
@@ -14,7 +16,7 @@ const bar = (name, p) =>
     h('span', fmt.prob(p)),
   );
 
-/** Those that are known, and a sentence; null where none is. */
+/** Bars for the probabilities that are known, and a sentence; null where none is. */
 export function bars({ target, drafter }, sentence = '') {
   const names = [
     [W.views.target, target],
@@ -24,7 +26,7 @@ export function bars({ target, drafter }, sentence = '') {
   return drawn.length ? h('div.vl-draws', drawn, sentence && h('p.vl-help', sentence)) : null;
 }
 
-/** A dot if it is unknown. */
+/** A probability in a cell; a dot if it is unknown. */
 const cell = (p) =>
   h(
     'td',
@@ -32,8 +34,9 @@ const cell = (p) =>
     h('span', p === undefined ? '·' : fmt.prob(p)),
   );
 
-/** id: of the token that is inspected; word(row): how one is shown. */
+/** The table of likely tokens. id: of the token that is inspected; word(row): how one is shown. */
 export function candidates({ columns, rows }, id, word) {
+  /** A likely token with its probabilities. */
   const line = (row) =>
     h(
       'tr',
@@ -49,7 +52,9 @@ export function candidates({ columns, rows }, id, word) {
   return h('table.vl-candidates', caption, head, h('tbody', rows.map(line)));
 }
 
+/** What a round's phases took. */
 export function times(round) {
+  /** What one phase took. */
   const part = (phase) => {
     const sign = h('i', { class: `phase ${phase.slice(0, -2)}` });
     return h('span', sign, `${W.phases[phase]} ${fmt.seconds(round[phase])}`);
@@ -57,8 +62,10 @@ export function times(round) {
   return h('p.vl-times', { title: W.track.whereHelp }, PHASES.map(part));
 }
 
+/** What a round's notes say, as a list; null if there are none. */
 export function notes(rows) {
   if (!rows.length) return null;
+  /** A note's name, value and reason. */
   const line = ([name, value, why]) => [h('dt', name), h('dd', value, why && ` (${why})`)];
   return h('dl.vl-notes', rows.flatMap(line));
 }

@@ -10,10 +10,12 @@ export function h(tag, ...parts) {
   return fill((name) => document.createElement(name), tag, parts);
 }
 
+/** An SVG element, made alike. */
 export function svg(tag, ...parts) {
   return fill((name) => document.createElementNS(SVG, name), tag, parts);
 }
 
+/** Create an element by its tag, and give it its properties and children. */
 function fill(create, tag, parts) {
   const [kind, ...classes] = tag.split('.');
   const node = create(kind);
@@ -37,14 +39,14 @@ function fill(create, tag, parts) {
   return node;
 }
 
-/** What is folded away under a heading, in a `details`. */
+/** A `details` whose contents are folded away under a heading. */
 export function folded(tag, heading, ...parts) {
   const node = h(tag, ...parts);
   node.prepend(h('summary', icon('chevron'), heading));
   return node;
 }
 
-/** @param {string[][]} choices */
+/** The options of a menu. @param {string[][]} choices */
 export const options = (choices) => choices.map(([value, text]) => h('option', { value, text }));
 
 /** A button labelled with its action. sign: a drawing before it; more: further props. */
@@ -53,14 +55,15 @@ export function button(text, fn, kind = 'vl-small', more = /** @type {any} */ ({
   return h('button', { class: kind, on: { click: fn }, ...props }, sign && icon(sign), text);
 }
 
-/** It says what it does where one points at it. */
+/** A button by its drawing alone; it says what it does where one points at it. */
 export function iconButton(sign, text, fn, kind = 'vl-tool', size = 16) {
   const more = { 'aria-label': text, title: text };
   return h('button', { class: kind, ...more, on: { click: fn } }, icon(sign, size));
 }
 
-/** Without a face of its own, opened by its `click`; onfiles gets the list. */
+/** An input for files without a face of its own, opened by its `click`; onfiles gets the list. */
 export function filePicker(label, onfiles, more) {
+  /** Hand on the files, and forget them, so that the same can be picked again. */
   const change = ({ target }) => {
     onfiles([...target.files]);
     target.value = '';
@@ -85,15 +88,17 @@ export function download(name, content, type = 'application/jsonl') {
 /** Print an SVG on a page of its own size. */
 async function print(content) {
   const srcdoc = `<body style="margin:0">${await new Response(content).text()}`;
+  /** Print it once it is there. */
   const load = () => frame.contentWindow.print();
   const frame = h('iframe', { srcdoc, hidden: true, on: { load } });
   document.body.append(frame);
 }
 
+/** The head of a table. */
 export const headRow = (names) =>
   h('thead', h('tr', ...names.map((name) => h('th', { scope: 'col' }, name))));
 
-/** Only if it differs, to avoid needless layouts. */
+/** Write a text, only if it differs, to avoid needless layouts. */
 export function put(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -122,7 +127,7 @@ const ICONS = {
   edit: 'M3 13l.6-2.8 7-7 2.2 2.2-7 7zM9.4 4.4l2.2 2.2',
 };
 
-/** Hidden from screen readers: the button around it has the label. */
+/** A drawing, hidden from screen readers: the button around it has the label. */
 export function icon(name, size = 16) {
   const solid = ['play', 'pause', 'stop'].includes(name);
   const [inside, stroke] = solid ? ['currentColor', 'none'] : ['none', 'currentColor'];

@@ -5,7 +5,8 @@ import { W } from '../words/words.js';
 
 let card = null;
 
-/** The card, in the page's own frame so that it takes its colours. */
+/** Open the card beside its owner, or close it there: in the page's own frame, so that it takes its
+ *  colours. */
 function place(owner, title, text) {
   card ??= h('div.vl-explain', { popover: 'auto', role: 'note', id: 'vl-explain' });
   if (!card.isConnected) owner.closest('.vl').append(card);
@@ -23,6 +24,7 @@ function place(owner, title, text) {
   card.style.setProperty('top', `${y}px`);
 }
 
+/** A term that opens the card when it is pressed; without a text to explain it, plain words. */
 export function term(title, text, classes = '') {
   if (!text) return h('span', { class: classes, text: title });
   const told = { 'aria-haspopup': 'true', 'aria-description': W.explain(title) };

@@ -3,6 +3,7 @@
 
 const NS = 'http://www.w3.org/1998/Math/MathML';
 
+/** An element of MathML. */
 const make = (tag, ...children) => {
   const node = document.createElementNS(NS, tag);
   node.append(...children);
@@ -17,6 +18,7 @@ function tagOf(text) {
   return /^[\p{L}̃̂]+$/u.test(text) ? 'mi' : 'mo';
 }
 
+/** The element of an expression. */
 function build(x) {
   if (typeof x === 'string') {
     const node = make(tagOf(x), x);
@@ -30,6 +32,7 @@ function build(x) {
   return make('mrow', ...x.map(build));
 }
 
+/** An expression of this file's notation as a formula. */
 export function formula(expression) {
   const math = make('math', build(expression));
   math.setAttribute('displaystyle', 'true');

@@ -55,6 +55,7 @@ export class FormView {
     );
   }
 
+  /** Build what is asked: pictures, question, methods. */
   buildQuestion() {
     const { form, catalog } = this;
     const keydown = (e) => {
@@ -76,7 +77,7 @@ export class FormView {
     return h('div.vl-ask-rest', this.well.node, asked, this.methods.node);
   }
 
-  /** @param {'question' | 'system'} key */
+  /** A text field that writes what is typed into the request. @param {'question' | 'system'} key */
   textarea(key, on = {}) {
     const input = ({ target }) => {
       this.form.request[key] = target.value;
@@ -85,6 +86,7 @@ export class FormView {
     return h('textarea', { id: `vl-${key}`, rows: '2', on: { input, ...on } });
   }
 
+  /** Build the line that says whether the question goes on from the last one. */
   buildTurn() {
     const { form } = this;
     this.goesOn = h('span');
@@ -99,6 +101,7 @@ export class FormView {
     return (this.turnNote = h('div.vl-help.vl-turn', { role: 'status' }, parts));
   }
 
+  /** Build the choice of a pair, and what is said of it. */
   buildPair() {
     const { pairs } = this.catalog;
     const here = pairs.filter((p) => p.available);
@@ -125,6 +128,7 @@ export class FormView {
     );
   }
 
+  /** Build the folded panels: methods, sampling, loading. */
   buildParameters() {
     this.settings = h('div.vl-settings');
     this.sampling = new Panel(W.ask.sampling, () => this.form.resetSampling());
@@ -137,6 +141,7 @@ export class FormView {
     return folded('details.vl-parameters', heading, ...panels);
   }
 
+  /** Build the buttons that run and stop, and the line that says what happens. */
   buildFoot() {
     const go = { type: 'submit', class: 'vl-primary', id: 'vl-run' };
     this.go = h('button', go, icon('play'), h('span', W.ask.run));
@@ -152,7 +157,7 @@ export class FormView {
     return h('div.vl-ask-foot', this.waiting, this.status, buttons);
   }
 
-  /** On a small screen the form is folded away under its own button. */
+  /** Open the form, or close it: on a small screen it is folded away under its own button. */
   unfold(open = !this.node.classList.contains('open')) {
     this.node.classList.toggle('open', open);
     this.more.setAttribute('aria-expanded', String(open));
@@ -162,6 +167,7 @@ export class FormView {
     requestAnimationFrame(() => this.well.node.scrollIntoView({ block: 'start' }));
   }
 
+  /** Bring every control in line with a request that was replaced. */
   show() {
     const { request, pairFacts: pair } = this.form;
     this.pair.value = request.pair;
@@ -173,7 +179,7 @@ export class FormView {
     this.panels();
   }
 
-  /** Which methods are chosen and possible; those that cannot sample have no lane. */
+  /** Show which methods are chosen and possible; those that cannot sample have no lane. */
   mark() {
     const { request, unsampled, pairFacts, paperMethods } = this.form;
     const left = unsampled.map(({ name }) => name);
@@ -181,6 +187,7 @@ export class FormView {
     this.methods.show(request, pairFacts.methods, lanes, paperMethods.length);
   }
 
+  /** Make the fields of sampling anew. */
   showSampling() {
     const count = () => this.sampling.tally(fields.changed + further.changed);
     const change = () => {
@@ -198,7 +205,7 @@ export class FormView {
     count();
   }
 
-  /** One panel of parameters for every chosen method; panels that stay keep their state. */
+  /** Show one panel of parameters for every chosen method; panels that stay keep their state. */
   panels() {
     const { form } = this;
     const { pair, settings, methods } = form.request;
@@ -220,7 +227,7 @@ export class FormView {
     this.settings.replaceChildren(...methods.map(panel));
   }
 
-  /** How many values were changed, those of examples apart. */
+  /** Say how many values were changed, those of examples apart. */
   tally() {
     const panels = [...this.settings.children].map(({ panel }) => [panel, panel.on.like()]);
     const examples = panels.flatMap(([, example]) => example ?? []);
@@ -229,6 +236,7 @@ export class FormView {
     tally(this.changes, changed, examples);
   }
 
+  /** Show what a change of the request changes around it. */
   showChange() {
     const { form } = this;
     const { request, next, mayFollow } = form;
@@ -246,6 +254,7 @@ export class FormView {
     if (fittingPair) put(this.switch, W.scope.use(fittingPair.title));
   }
 
+  /** Say what an empty question asks, and how the question continues the conversation. */
   hint() {
     const { last, earlier, next, request } = this.form;
     const { history, media, question } = request;
@@ -262,6 +271,7 @@ export class FormView {
     put(this.questionLabel, earlier.length ? W.chat.question : W.ask.question);
   }
 
+  /** Offer Stop while something runs, else Run. */
   showRunning() {
     const { running } = this.form;
     if (running) this.unfold(false);
@@ -274,6 +284,7 @@ export class FormView {
     put(this.go.querySelector('span'), running ? W.ask.runningNow : W.ask.run);
   }
 
+  /** Write what happens, or what is wrong. */
   say(text, wrong) {
     const { running } = this.form;
     tell(this.status, text, wrong);

@@ -9,6 +9,7 @@ import { W, fmt } from '../words/words.js';
 
 const FEW = 2; // lanes beside the plain one, up to which their words are quoted
 
+/** The sentence above the race, as texts and elements. */
 export function headline(race) {
   const base = race.baseline;
   const all = race.rivals;
@@ -46,10 +47,11 @@ export function headline(race) {
   ].filter(Boolean);
 }
 
+/** How fast a lane was, where that is doubtful. */
 const doubtful = ({ tau }, doubted) =>
   hedged(doubted) ? W.headline.roughly(doubted) : W.headline.unknown(tau, doubted);
 
-/** As it is known of an example, or quoted. */
+/** What the speed cost: as it is known of an example, or by the words that differ. */
 function price(race, who, differs, quoted) {
   if (differs && race.meta.price) return W.headline.known(race.meta.price);
   if (!quoted) return '.';
@@ -59,10 +61,12 @@ function price(race, who, differs, quoted) {
   );
 }
 
+/** The sentence while lanes compute or are played back. */
 function whileRunning(race) {
   const { baseline: base, head, list, rivals, slower } = race;
   const speed = (lane) => race.now(lane).tokens_per_s || 0;
   const leader = rivals.reduce((a, b) => (speed(b) > speed(a) ? b : a));
+  /** How far a lane is: tokens shown, whether it is over, all its tokens. */
   const far = (lane) => [race.now(lane).n_tokens, race.over(lane), lane.tokens.length];
   const told = [leader.title, far(leader), far(base), rivals.length];
   if (race.back) return [W.player.back(slower), W.headline.back(...told)];
@@ -72,8 +76,10 @@ function whileRunning(race) {
   return [played, W.headline.going(...told)].filter(Boolean);
 }
 
-/** differs: whether the answer told of before does not agree with the plain model's. */
+/** Which of the other answers agree with AR's. differs: whether the answer told of before does
+ *  not. */
 function answers(race, lanes, differs) {
+  /** The titles of lanes. */
   const names = (some) => some.map((one) => one.title);
   const apart = lanes.filter((one) => differences(race, one));
   const alike = lanes.filter((one) => !apart.includes(one));
@@ -83,7 +89,8 @@ function answers(race, lanes, differs) {
   ];
 }
 
-/** None can be said to have won: what they wrote with each check, and why no more. */
+/** The sentence where none can be said to have won: what they wrote with each check, and why no
+ *  more. */
 function undecided(race, lanes) {
   const later = lanes.filter((one) => W.headline.slower(doubt(race, one).about));
   return [
@@ -94,4 +101,5 @@ function undecided(race, lanes) {
   ].filter(Boolean);
 }
 
+/** The beginning of a text. */
 const start = (text) => (text.trim().length > 32 ? `${text.trim().slice(0, 31)}…` : text.trim());

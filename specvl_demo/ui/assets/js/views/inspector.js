@@ -19,6 +19,7 @@ import { sight } from './patches.js';
 import { ENDS, withEndMark, shown, wordOf } from '../records/text.js';
 import { W, fmt } from '../words/words.js';
 
+/** What is said until a token is picked. */
 const hint = () => h('p.vl-hint', W.inspect.hint);
 
 export class Inspector {
@@ -47,7 +48,7 @@ export class Inspector {
     this.draw();
   }
 
-  /** On a small screen, a token that is picked opens a sheet over the page. */
+  /** Open the sheet where, on a small screen, a token was picked, or close it. */
   cover() {
     const over = Boolean(this.node.getClientRects().length && this.node.offsetParent === null);
     if (over === this.over) return;
@@ -56,7 +57,8 @@ export class Inspector {
     else this.back.closed();
   }
 
-  /** Of the sheet: Escape closes it, Tab leads from the answer into it, and Shift+Tab back. */
+  /** The keys of the sheet: Escape closes it, Tab leads from the answer into it, and Shift+Tab
+   *  back. */
   key(event) {
     if (!this.over) return;
     const now = document.activeElement;
@@ -92,7 +94,7 @@ export class Inspector {
     if (parts) this.body.replaceChildren(...parts.filter(Boolean));
   };
 
-  /** What is selected; null leaves what is there. */
+  /** Write the heading for what is selected, and return the body; null leaves what is there. */
   selection(lane, selected) {
     if (!selected || !lane) {
       this.head.replaceChildren();
@@ -101,10 +103,10 @@ export class Inspector {
     const { token, node } = selected;
     if (token !== undefined) return lane.tokens[token] ? this.token(lane, token) : null;
     const round = lane.rounds[selected.round];
-    return node === undefined ? this.round(lane, round) : this.drafted(lane, round, node);
+    return node === undefined ? this.round(lane, round) : this.showUnused(lane, round, node);
   }
 
-  /** A round in progress: its result is not shown yet. */
+  /** Write the heading for a round in progress: its result is not shown yet. */
   opening(round) {
     this.head.replaceChildren(
       h('b', W.inspect.round(round.index)),
@@ -113,6 +115,7 @@ export class Inspector {
     return [];
   }
 
+  /** Write the heading for a round, and return the body. */
   round(lane, round) {
     if (!round) return [hint()];
     const first = lane.first(round);
@@ -129,6 +132,7 @@ export class Inspector {
     return [h('p.vl-chips', chips), times(round), notes(noted(lane, round, this.names))];
   }
 
+  /** Write the heading for a token of the answer, and return the body. */
   token(lane, token) {
     const { at, id, round: index, ...own } = lane.tokens[token];
     const round = lane.rounds[index];
@@ -158,15 +162,16 @@ export class Inspector {
     return this.explained(lane, round, node, at, [whyWritten(lane, token), parts]);
   }
 
-  /** Beside the pictures. at: its place in the answer's round. */
+  /** The body: why, parts, times and notes beside the pictures. at: its place in the answer's
+   *  round. */
   explained(lane, round, node, at, [why, parts]) {
     const words = h('div.vl-inspect-words', h('p.vl-why', why), parts);
     const grid = h('div.vl-inspect-grid', words, sight(this.race, lane, round, at));
     return [grid, times(round), notes(noted(lane, round, this.names, node))];
   }
 
-  /** A draft that was not kept, or the token before the round. */
-  drafted(lane, round, node) {
+  /** Write the heading for a node that is not in the answer, and return the body. */
+  showUnused(lane, round, node) {
     const { tree, index } = round;
     const { kind, why, at } = whyUnused(lane, round, node);
     const chip = { class: `tk chip ${kind === 'rejected' ? kind : 'idle'}` };
@@ -180,7 +185,7 @@ export class Inspector {
     return this.explained(lane, round, node, at, [why, parts]);
   }
 
-  /** now: the token that is open. */
+  /** A button that opens a token. now: the token that is open. */
   opener(lane, token, chip, label, now = null) {
     const current = token === now ? 'true' : null;
     const click = () => this.race.pick(lane, { token });
@@ -188,7 +193,7 @@ export class Inspector {
     return h('button.vl-plainbutton', more, chip);
   }
 
-  /** Null if it forms a character by itself. */
+  /** The tokens that form a character together with this one; null if it forms one by itself. */
   parts(lane, token) {
     const piece = lane.pieces[lane.tokens[token].piece];
     if (!piece || piece.stop - piece.start < 2) return null;
@@ -202,14 +207,15 @@ export class Inspector {
     return h('p.vl-chips', told, lane.tokens.slice(start, stop).map(chip));
   }
 
-  /** What was likely after `node`. id: the token that is inspected; place: of it in the answer, null if it is none of it. */
+  /** The table of what was likely after `node`. id: the token that is inspected; place: of it in
+   *  the answer, null if it is none of it. */
   candidates(lane, round, node, id, place) {
     const found = likeliest(round, node, id);
     if (!found) return h('p.vl-hint', W.inspect.light);
     return candidates(found, id, (row) => this.candidate(lane, row, place));
   }
 
-  /** It can replace the token that was written if the question can be asked again. */
+  /** A likely token: a button that branches to it, if the question can be asked again. */
   candidate(lane, { id, text }, index) {
     const code = h('code', { title: shown(text) }, shown(text));
     const { ended, selected, meta } = this.race;
@@ -223,8 +229,10 @@ export class Inspector {
   }
 }
 
+/** A number as text, null while unknown. */
 const write = (x, format) => (x === null ? null : format(x));
 
+/** The chip of the answer's end, which a card explains. */
 function endMark(text, origin) {
   const node = term(text, W.lane.end, `tk chip ${origin}`);
   node.title = W.lane.end;

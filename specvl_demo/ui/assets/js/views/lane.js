@@ -11,7 +11,8 @@ import { W } from '../words/words.js';
 
 const SERIES = 6; // colours of series
 
-/** Beside the autoregressive lane. Single precision has no badge: there, rounding changed no token. */
+/** The badge that says how sure it is that a lane's answer is AR's. Single precision has none:
+ *  there, rounding changed no token. */
 function guarantee({ lossless, exactness, dtype, models }) {
   if (!lossless) return term(W.lane.lossy, W.lane.lossyHelp, 'vl-badge lossy');
   const [weights] = /\b\d-bit weights/.exec(models.target ?? '') ?? [];
@@ -22,7 +23,8 @@ function guarantee({ lossless, exactness, dtype, models }) {
     : null;
 }
 
-/** Along the judged line, the accepted first: [{text, kind: 'draft' | 'relaxed' | 'rejected'}]. */
+/** The drafts along the judged line, the accepted first: [{text, kind: 'draft' | 'relaxed' |
+ *  'rejected'}]. */
 export function judgedDrafts(round) {
   const { path, tokens, tree } = round;
   const kept = path.slice(1).map((node, i) => [node, tokens[i].origin]);
@@ -73,7 +75,7 @@ export class LaneView {
     this.begun();
   }
 
-  /** Facts that only the lane's first record has. */
+  /** Write the facts that only the lane's first record has. */
   begun() {
     const badge = this.plain ? null : guarantee(this.lane.begin);
     this.promise.replaceChildren(...(badge ? [badge] : []));
@@ -81,7 +83,7 @@ export class LaneView {
     this.mark();
   }
 
-  /** asked: the visitor chose something. */
+  /** Have it drawn. asked: at once, since the visitor chose something. */
   update(asked = false) {
     this.painter[asked ? 'now' : 'soon'](this.draw);
   }
@@ -95,7 +97,8 @@ export class LaneView {
     this.mark();
   };
 
-  /** While a visitor's own race is played back, what is not written yet stays readable behind what is. */
+  /** Write what is not written yet behind what is, pale, while a visitor's own race is played
+   *  back. */
   remaining() {
     const { race, lane } = this;
     const ahead = [...this.guess.children].filter(
@@ -105,7 +108,8 @@ export class LaneView {
     put(this.rest, laid(wordsOf(rest), MOST_TEXT));
   }
 
-  /** What is drafted after the answer: pale until it is verified, then accepted or struck out. */
+  /** Show what is drafted after the answer: pale until it is verified, then accepted or struck
+   *  out. */
   guesses() {
     const { round, drafted, verified } = (!this.plain && this.race.making(this.lane)) || {};
     const word = ({ text, kind }) => h('span.tk', { data: { kind }, text });
@@ -120,12 +124,14 @@ export class LaneView {
     });
   }
 
+  /** Remove the pieces after the first `want`. */
   cut(want) {
     const keep = want ? this.ends[want - 1] : 0;
     while (this.text.childNodes.length > keep) this.text.lastChild.remove();
     this.ends.length = this.nodes.length = want;
   }
 
+  /** Add pieces until there are `want`. */
   append(want) {
     const part = document.createDocumentFragment();
     const before = this.text.childNodes.length;
@@ -139,6 +145,7 @@ export class LaneView {
     this.text.append(part);
   }
 
+  /** The element of a piece, in its origin's colour. */
   piece({ start, stop, text, mixed, round: r, ...piece }) {
     const { lane, plain } = this;
     const tokens = lane.tokens.slice(start, stop);
@@ -174,11 +181,12 @@ export class LaneView {
     return this.plain ? [] : this.lane.tokens.slice(start, stop).flatMap(struck);
   }
 
-  /** Null while its character waits for the rest. */
+  /** The element that shows a token; null while its character waits for the rest. */
   nodeOf(token) {
     return this.nodes[this.lane.tokens[token]?.piece] ?? null;
   }
 
+  /** Show what is selected, in focus, waiting and over. */
   mark() {
     const { race, lane } = this;
     this.node.classList.toggle('focused', race.focus === lane.name);
@@ -207,8 +215,8 @@ export class LaneView {
     this.compare();
   }
 
-  /** Where this answer and AR's differ, once both are complete; in AR's, what it shares with the focused lane
-   *  is shaded. */
+  /** Mark where this answer and AR's differ, once both are complete; in AR's, shade what it shares
+   *  with the focused lane. */
   compare() {
     const { race, lane } = this;
     const base = race.baseline;
@@ -228,6 +236,7 @@ export class LaneView {
     });
   }
 
+  /** How the lane ended, in words; '' until then. */
   ending() {
     const { lane, race } = this;
     if (!race.over(lane)) return '';
@@ -236,6 +245,7 @@ export class LaneView {
     return [relaxed && W.lane.relaxed(relaxed), W.stop[lane.end.stop]].filter(Boolean).join(' · ');
   }
 
+  /** Light up all tokens of a round. */
   light(round) {
     if (round === this.lit) return;
     this.lit = round;
@@ -244,12 +254,13 @@ export class LaneView {
     for (const node of written) node.classList.add('same');
   }
 
+  /** Light up the round of the piece that is pointed at. */
   hover(node) {
     if (this.race.selected?.lane === this.lane.name) return;
     this.light(node && !this.plain ? Number(node.dataset.r) : null);
   }
 
-  /** A piece of several tokens is inspected from its last one, which completed it. */
+  /** Select the token of a piece: of several the last one, which completed it. */
   pick(node) {
     if (!node) return;
     if (matchMedia('(max-width: 900px)').matches) node.scrollIntoView({ block: 'start' }); // above the sheet
@@ -257,6 +268,7 @@ export class LaneView {
     this.race.pick(this.lane, { token: Number(i) + Number(n) - 1 });
   }
 
+  /** Arrows, Home and End select tokens; Escape selects none. */
   key(event) {
     const step = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity }[event.key];
     const { lane, race } = this;
@@ -273,6 +285,7 @@ export class LaneView {
   }
 }
 
+/** A token as a chip in its origin's colour, spaces made visible. */
 export function tokenChip(text, origin) {
   const sign = shown(text);
   const mark = Object.keys(W.signs).find((one) => sign.includes(one));

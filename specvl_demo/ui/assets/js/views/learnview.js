@@ -37,6 +37,7 @@ export class LearnView {
     this.node = h('div.vl-learn', nav, h('div.vl-lessons', lessons));
   }
 
+  /** A paper's lesson: its words, and the place of a live example. */
   lesson(method) {
     const { does, formula: rule, look } = method.learn;
     const example = this.catalog.examples.find((e) => e.trace && e.methods[0] === method.name);
@@ -60,14 +61,15 @@ export class LearnView {
     return lesson(method.name, words, live);
   }
 
+  /** The button that shows an example's race. */
   watching(example) {
     const node = button(W.learn.watch(example.title), () => this.watch(example));
     node.prepend(icon('play', 10));
     return node;
   }
 
-  /** Its recorded race: the tree of the most instructive round, and the method's own chart or what its drafter
-   *  saw. */
+  /** Draw the example's recorded race: the tree of the most instructive round, and the method's own
+   *  chart or what its drafter saw. */
   async fetch(node) {
     this.near.unobserve(node);
     const race = new Race();
@@ -97,16 +99,20 @@ export class LearnView {
   }
 }
 
+/** A lesson's card; `live` is the example beside the words. */
 const lesson = (name, words, live) =>
   h('article.vl-card.vl-lesson', { id: `lesson-${name}` }, h('div', words), live);
 
+/** The lesson that says what tokens' colours mean. */
 function colours() {
+  /** A colour, and what it means. */
   const line = (o) =>
     h('li', h('span', { class: `tk ${o}`, text: W.legend[o] }), ` ${W.learn.origins[o]}`);
   const legend = h('ul.vl-learn-legend', ['draft', 'relaxed', 'target', 'rejected'].map(line));
   return lesson('first', [h('h2', W.learn.first), h('p', W.learn.firstText), legend]);
 }
 
+/** The lesson that lists the other methods. */
 function list(methods) {
   const told = methods.flatMap((m) => [
     h('dt', m.title, !m.lossless && h('small', W.learn.lossyMark)),
@@ -115,11 +121,13 @@ function list(methods) {
   return lesson('others', [h('h2', W.learn.others), h('dl.vl-other-methods', told)]);
 }
 
+/** A method's title with its badge. */
 function heading({ title, lossless }) {
   const text = lossless ? W.lane.exact : W.lane.lossy;
   return h('h2', title, ' ', h('span', { class: `vl-badge ${lossless ? '' : 'lossy'}`, text }));
 }
 
+/** The link to a method's paper or code. */
 function source({ url, reference }) {
   const text = reference || url;
   const more = { target: '_blank', rel: 'noopener noreferrer' };

@@ -15,6 +15,7 @@ export class LoadingPanel {
     this.node = this.panel.node;
   }
 
+  /** Make the fields of a pair. */
   show(pair, values) {
     this.pair = pair;
     this.values = values;
@@ -26,27 +27,31 @@ export class LoadingPanel {
     this.tell();
   }
 
+  /** Take all changes back. */
   reset() {
     for (const key of Object.keys(this.values)) delete this.values[key];
     this.show(this.pair, this.values);
     this.form.changed();
   }
 
+  /** Say how many values were changed, and why the pair cannot be loaded so. */
   tell() {
     this.panel.tally(this.fields.changed);
     put(this.note, loadingRefusal(this.pair, this.form.request) ?? '');
   }
 
-  /** A race has begun: show its precision, and what its pictures cost. */
+  /** Show how a race that begins was loaded: its precision, and what its pictures cost. */
   echo({ models, dtype, device, n_visual: visual, n_prompt: all }) {
     put(this.ran, W.loading.ran(models.target, dtype, device, visual, all));
   }
 }
 
-/** Declared like a method's parameters. */
+/** A pair's ways to be loaded, declared like a method's parameters. */
 function declared(pair, limits) {
   const [min, max, standard] = limits.picture_detail;
+  /** The name of a kind of weights. */
   const named = (way) => W.loading.ways[way] ?? way;
+  /** The declaration of one way. */
   const way = (key) => ({
     key,
     kind: 'choice',

@@ -13,7 +13,7 @@ function clip({ name, url: src }) {
   return h('video', { ...still, 'aria-label': name, on: { pointerenter, pointerleave } });
 }
 
-/** What takes a file away. */
+/** The button that takes a file away. */
 const removeButton = (kind, { name }, fn) =>
   iconButton('close', W.media.remove(name), fn, kind, 12);
 
@@ -50,6 +50,7 @@ export class MediaWell {
     this.listen();
   }
 
+  /** Take files that are dropped on it, and pasted anywhere. */
   listen() {
     const over = (on) => (e) => {
       if (!e.dataTransfer.types.includes('Files')) return;
@@ -71,6 +72,7 @@ export class MediaWell {
     });
   }
 
+  /** List the refused files. */
   showRefused() {
     const line = (file) =>
       h(
@@ -81,6 +83,7 @@ export class MediaWell {
     this.outside.replaceChildren(...this.files.refused.map(line));
   }
 
+  /** Draw the files, and a bar for each on its way. */
   show() {
     const { files } = this;
     const picture = (item) =>
@@ -112,14 +115,14 @@ export class MediaWell {
     );
   }
 
-  /** How much of each file on its way is sent. */
+  /** Show how much of each file on its way is sent. */
   progress() {
     this.files.pending.forEach(({ share }, i) => {
       this.bars[i].value = share;
     });
   }
 
-  /** A picture from the camera, in the page's own dialog. */
+  /** Open the camera in the page's own dialog, to take a picture. */
   async shoot() {
     let stream;
     try {
@@ -142,6 +145,7 @@ export class MediaWell {
     dialog.showModal();
   }
 
+  /** Add what the camera shows to the files. */
   take(video, dialog) {
     const canvas = h('canvas', { width: video.videoWidth, height: video.videoHeight });
     canvas.getContext('2d').drawImage(video, 0, 0);

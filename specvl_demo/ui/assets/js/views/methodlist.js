@@ -27,6 +27,7 @@ export class MethodList {
     this.node = h('fieldset.vl-field', legend, chosen, this.more, this.note);
   }
 
+  /** A method's checkbox, which tells of the method while it is pointed at. */
   chip(method) {
     const { name, title, help, lossless } = method;
     const change = () => this.on.toggle(name, box.checked);
@@ -40,11 +41,13 @@ export class MethodList {
     return chip;
   }
 
+  /** Write a sentence below the methods. */
   say(text) {
     put(this.note, text);
   }
 
-  /** papers: how many run here. */
+  /** Show which methods are chosen and possible. lanes: methods that get a lane; papers: how many
+   *  of theirs run here. */
   show(request, served, lanes, papers) {
     const colours = coloursOf(lanes);
     let others = 0; // the expert's way to make one is none of them

@@ -24,6 +24,7 @@ export class MethodPanel {
     this.load();
   }
 
+  /** Ask the server for the method's parameters with these parts, and show them. */
   async load() {
     const { method, pair, values } = this;
     const asked = (this.asked = {});
@@ -37,7 +38,7 @@ export class MethodPanel {
     this.show();
   }
 
-  /** Preset and parts, then the parameters, most of them for experts. */
+  /** Show preset and parts, then the parameters, most of them for experts. */
   show() {
     const { problem = '', params } = this.told;
     const shape = this.shape();
@@ -70,21 +71,25 @@ export class MethodPanel {
     return choices.length > 1 ? [preset, ...named] : named;
   }
 
+  /** Tell of a changed value. */
   touch() {
     this.tally();
     this.on.change();
   }
 
-  /** From the pair's own; until it is known which those are, all that are given. */
+  /** How many values differ from the pair's own; until it is known which those are, all that are
+   *  given. */
   get changed() {
     const { parts, params, rest, values } = this;
     return parts ? parts.changed + params.changed + rest.changed : Object.keys(values).length;
   }
 
+  /** Say how many values differ. */
   tally() {
     this.panel.tally(this.changed, this.on.like());
   }
 
+  /** Take all changes back. */
   reset() {
     for (const key of Object.keys(this.values)) delete this.values[key];
     this.load();

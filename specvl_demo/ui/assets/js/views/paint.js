@@ -8,6 +8,7 @@ const SHORTEST_MS = 200; // between two drawings of a chart
 const LONGEST_MS = 480;
 const PATIENCE_MS = 150; // how long a chart gives way to text
 
+/** Decides when something is drawn. */
 export class Painter {
   constructor() {
     this.asked = new Set();
@@ -27,22 +28,25 @@ export class Painter {
     document.addEventListener('visibilitychange', () => this.wake());
   }
 
+  /** What is known of a chart, by its element. */
   chartOf(node) {
     return this.charts.get(node) ?? {};
   }
 
-  /** A chart: `draw` is called when the chart is dirty, visible and due. */
+  /** Add a chart: `draw` is called when the chart is dirty, visible and due. */
   register(node, draw) {
     this.charts.set(node, { draw, dirty: false, visible: false, cost: 8, due: 0 });
     this.seen.observe(node);
   }
 
+  /** Draw this chart no longer. */
   forget(node) {
     this.charts.delete(node);
     this.seen.unobserve(node);
   }
 
-  /** It has new data; `now` skips its waiting time, since the visitor requested it. */
+  /** Have a chart drawn, which has new data; `now` skips its waiting time, since the visitor
+   *  requested it. */
   dirty(node, now = false) {
     const chart = this.charts.get(node);
     if (!chart) return;
@@ -51,7 +55,7 @@ export class Painter {
     this.wake();
   }
 
-  /** Lanes begin to compute, once what waits is drawn; null: they are done. */
+  /** Keep to a pace while lanes compute, once what waits is drawn; null: they are done. */
   computing(pace) {
     if (pace) this.catchUp();
     this.pace = pace ?? FREE;
@@ -68,30 +72,32 @@ export class Painter {
     }
   }
 
-  /** In the next frame whatever computes: the visitor asked for it. */
+  /** Draw in the next frame whatever computes: the visitor asked for it. */
   now(fn) {
     this.asked.add(fn);
     this.wake();
   }
 
-  /** Writes text, once however often it is asked for. */
+  /** Write text when that is due, once however often it is asked for. */
   soon(fn) {
     this.texts.fns.add(fn);
     this.wake();
   }
 
-  /** Draws more than text, when that is affordable. */
+  /** Draw more than text, when that is affordable. */
   affordably(fn) {
     this.heavy.fns.add(fn);
     this.wake();
   }
 
+  /** Request the next frame. */
   wake() {
     if (this.scheduled || document.hidden) return;
     this.scheduled = true;
     requestAnimationFrame(this.frame);
   }
 
+  /** Draw in this frame what was asked for and what is due. */
   frame = (now) => {
     this.scheduled = false;
     const written = [
@@ -103,12 +109,14 @@ export class Painter {
     this.sleep(now);
   };
 
+  /** Draw all of a kind if it is due, and return whether there was something. */
   runDue(kind, now, wait) {
     if (!kind.fns.size || kind.due > now || wait === Infinity) return false;
     kind.due = now + wait;
     return run(kind.fns);
   }
 
+  /** The charts in view that have new data, the first due first. */
   get waiting() {
     if (this.pace.heavy === Infinity) return [];
     return [...this.charts.values()]
@@ -116,6 +124,7 @@ export class Painter {
       .sort((a, b) => a.due - b.due);
   }
 
+  /** Draw the chart that is due first, unless text was just written. */
   drawChart(now, written) {
     const [next] = this.waiting;
     if (!next || next.due > now || (written && now - next.due < PATIENCE_MS)) return;
@@ -127,7 +136,7 @@ export class Painter {
     next.due = now + Math.max(wait, this.pace.heavy);
   }
 
-  /** No frame is requested before something is due. */
+  /** Request a frame for when something is due, none before. */
   sleep(now) {
     const due = [
       this.asked.size ? 0 : Infinity,
@@ -150,7 +159,7 @@ export class Painter {
   }
 }
 
-/** Returns whether something was asked for. */
+/** Call all of them once. Returns whether there were any. */
 function run(fns) {
   const all = [...fns];
   fns.clear();

@@ -14,15 +14,16 @@ function pictures(media, spans) {
     .filter(({ url }) => url);
 }
 
-/** Null without pictures. at: the token's place in its round. */
+/** The pictures with what the drafter saw of them; null without pictures. at: the token's place in
+ *  its round. */
 export function sight(race, lane, round, at) {
   const list = pictures(race.meta.shown ?? [], lane.begin.spans);
   const looks = Array.isArray(round.notes.attention) ? round.notes.attention[at] : null;
   return list.length ? heatmap(lane, list, typeof looks === 'string' ? looks : null) : null;
 }
 
-/** Dark where the drafter did not look, or what a view was not shown. looks: base64, a byte a visual position;
- *  null if unknown. */
+/** The pictures, dark where the drafter did not look, or what a view was not shown. looks: base64,
+ *  a byte a visual position; null if unknown. */
 function heatmap(lane, list, looks) {
   const views = lane.begin.seen.filter((seen) => seen.index.some((i) => i >= 0));
   const modes = [
@@ -31,6 +32,7 @@ function heatmap(lane, list, looks) {
   ];
   const strip = h('div.vl-patches');
   const note = h('figcaption');
+  /** Cover the pictures as one mode has it. */
   const show = (mode) => {
     const drawn = list.map((one) => picture(one, paint(lane, one.span, mode, looks)));
     strip.replaceChildren(...drawn);
@@ -45,7 +47,8 @@ function heatmap(lane, list, looks) {
   return h('figure.vl-sight', modes.length > 1 && picker(modes, show), strip, key, note);
 }
 
-/** Of every patch of a span, row by row, its opacity, and the kind of cover; null if nothing is painted. */
+/** What covers the picture of a span: of every patch, row by row, its opacity, and the kind of
+ *  cover; null if nothing does. */
 function paint(lane, span, mode, looks) {
   if (!span.rows || !span.cols || mode === undefined) return null;
   const n = span.rows * span.cols;
@@ -63,7 +66,7 @@ function paint(lane, span, mode, looks) {
   return { kind: 'hidden', cover: hidden };
 }
 
-/** None if it is something else than base64. */
+/** The bytes of base64; none if it is something else. */
 function decoded(looks) {
   try {
     return Uint8Array.from(atob(looks), (c) => c.charCodeAt(0));
@@ -72,6 +75,7 @@ function decoded(looks) {
   }
 }
 
+/** A picture under its cover. */
 function picture({ url: src, span, name }, painted) {
   const clip = span.kind === 'video';
   const alt = clip ? W.patches.frame(name ?? '', span.frame) : (name ?? W.patches.alt);
@@ -80,6 +84,7 @@ function picture({ url: src, span, name }, painted) {
   return h('div.vl-picture', image, number, painted && cover(span, painted));
 }
 
+/** The cover of a picture, a pixel a patch. */
 function cover(span, { kind, cover: values }) {
   const canvas = h('canvas', { width: span.cols, height: span.rows, class: kind });
   const g = canvas.getContext('2d');
@@ -91,7 +96,9 @@ function cover(span, { kind, cover: values }) {
   return canvas;
 }
 
+/** How much of the pictures a view saw, in words. */
 function share(view, list) {
+  /** The positions of a picture that the view saw. */
   const within = ({ span }) => view.index.filter((i) => i >= span.start && i < span.stop);
   const kept = new Set(list.flatMap(within)).size;
   const all = list.reduce((sum, { span }) => sum + span.stop - span.start, 0);
@@ -100,7 +107,7 @@ function share(view, list) {
   return words ? `${told} ${W.patches.instead(words)}` : told;
 }
 
-/** One stop of the keyboard, however many modes there are. */
+/** The menu of modes: one stop of the keyboard, however many there are. */
 function picker(modes, show) {
   const on = { change: (e) => show(e.target.value) };
   return h('select', { 'aria-label': W.patches.choose, on }, options(modes));

@@ -35,8 +35,8 @@ export class RaceCharts {
     return [this.own, ...this.common];
   }
 
-  /** Choose the focused lane's own chart: the first declared one whose numbers its rounds carry, else a common one.
-   *  now: the visitor asked for it. */
+  /** Choose the focused lane's own chart: the first declared one whose numbers its rounds carry,
+   *  else a common one. now: the visitor asked for it. */
   choose(now = false) {
     const lane = this.race.focused;
     if ((!lane || lane.pending) && this.own) {

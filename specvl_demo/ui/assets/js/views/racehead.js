@@ -18,7 +18,7 @@ export class RaceHead {
     this.saving = saveMenu(on.save, on.saves);
     const { node: player } = new Player(replay);
     this.node = h('div.vl-race-head', this.badge, this.thumbs, this.question, player, this.saving);
-    race.on('reset', () => this.title());
+    race.on('reset', () => this.drawTitle());
     race.on('lane begin', () => this.pictures());
     race.on('end', () => this.origin());
     race.on('load lane end reset', () => {
@@ -26,7 +26,8 @@ export class RaceHead {
     });
   }
 
-  title() {
+  /** Write what was asked, and where the race comes from. */
+  drawTitle() {
     const { machine, question, recorded, source } = this.race.meta;
     this.origin();
     this.badge.title = source === 'recorded' ? W.run.recordedOn(machine, recorded) : '';
@@ -34,7 +35,7 @@ export class RaceHead {
     this.thumbs.replaceChildren();
   }
 
-  /** Recorded, a file, live, or live a moment ago. */
+  /** Write where the race comes from: recorded, a file, live, or live a moment ago. */
   origin() {
     const { source, file } = this.race.meta;
     const over = this.race.whole;
@@ -47,6 +48,7 @@ export class RaceHead {
     put(this.badge, names[source] ?? '');
   }
 
+  /** Show the pictures of the question. */
   pictures() {
     const list = (this.race.meta.shown ?? []).filter((m) => m.frames[0]);
     if (list.length === this.thumbs.children.length) return;

@@ -27,6 +27,7 @@ export class RaceList {
     this.draw();
   }
 
+  /** Remove all kept races, and say so. */
   async forget() {
     await this.archive.forget();
     put(this.note, W.trace.forgotten);
@@ -39,7 +40,7 @@ export class RaceList {
     this.clear.hidden = !runs.length;
   }
 
-  /** When, what, and with which methods. @param {KeptRace} run */
+  /** A kept race as a button: when, what, and with which methods. @param {KeptRace} run */
   line({ records, meta, lanes, at }) {
     const time = new Date(at).toLocaleString([], { dateStyle: 'short', timeStyle: 'short' });
     const what = h('b', meta.question || W.trace.untitled);
@@ -56,7 +57,7 @@ export class RaceList {
     );
   }
 
-  /** Why a trace cannot be opened; '' takes that back. */
+  /** Say why a trace cannot be opened; '' takes that back. */
   tell(sentence) {
     tell(this.note, sentence, sentence !== '');
     if (!sentence) return;

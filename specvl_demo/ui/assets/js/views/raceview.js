@@ -45,6 +45,7 @@ export class RaceView {
     this.listen();
   }
 
+  /** Put the parts together. explain: a button; numbers: the track; below: what is folded away. */
   build(on, explain, numbers, below) {
     this.offers = {
       follow: button(W.chat.follow, on.follow, 'vl-small', { title: W.chat.followHint }),
@@ -71,6 +72,7 @@ export class RaceView {
     return h('div.vl-race.idle', head, this.body, this.chase.node);
   }
 
+  /** What the colours of the text mean. */
   legend() {
     const change = () => this.node.classList.toggle('rejects', box.checked);
     const box = h('input', { type: 'checkbox', id: 'vl-rejected', on: { change } });
@@ -83,6 +85,7 @@ export class RaceView {
     return h('div.vl-textlegend', { role: 'note', 'aria-label': W.legend.title }, marks, shows);
   }
 
+  /** Follow the race and what is told around it. */
   listen() {
     const { race, stage, painter } = this;
     race.on('reset', () => {
@@ -105,6 +108,7 @@ export class RaceView {
     });
   }
 
+  /** Write the sentence above the race. */
   say = () => {
     const { race, stage } = this;
     const unseen = stage.undrawn || !race.list.some((lane) => lane.rounds.length);
@@ -116,6 +120,7 @@ export class RaceView {
     this.sentence.classList.toggle('waiting', waits);
   };
 
+  /** Show the buttons of what can come next. */
   showOffers() {
     for (const [name, node] of Object.entries(this.offers))
       node.hidden = !this.stage.offers.some((offer) => offer === name);

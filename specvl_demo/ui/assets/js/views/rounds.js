@@ -5,6 +5,7 @@ import { PHASES, countDrafted, countKept } from '../records/fold.js';
 import { tokenChip } from './lane.js';
 import { W, fmt } from '../words/words.js';
 
+/** Lists all rounds of the lane in focus. */
 export class Rounds {
   constructor(race, painter) {
     this.race = race;
@@ -23,6 +24,7 @@ export class Rounds {
     race.on('reset lane round end head focus select', wake);
   }
 
+  /** Add the rounds that are shown by now. */
   draw() {
     if (!this.node.open) return;
     const lane = this.race.focused;
@@ -36,6 +38,7 @@ export class Rounds {
     this.body.children[current ?? -1]?.classList.add('current');
   }
 
+  /** A round as a row that opens it. */
   row(lane, round) {
     const first = lane.first(round);
     const number = (value) => h('td.number', String(value));

@@ -6,7 +6,7 @@ import { W } from '../words/words.js';
 
 let serial = 0;
 
-/** Over an object of changed values. */
+/** Fields over an object of changed values. */
 export class Fields {
   constructor(params, values, onchange) {
     this.params = params;
@@ -18,6 +18,7 @@ export class Fields {
     this.show();
   }
 
+  /** A parameter's field, with its help and the button that puts it back. */
   build(param) {
     const id = `vl-p${(serial += 1)}`;
     const input = control(param, id, (value) => this.set(param, value));
@@ -32,6 +33,7 @@ export class Fields {
     return node;
   }
 
+  /** Change a value; the standard one is not kept. */
   set(param, value) {
     if (same(value, param.default)) delete this.values[param.key];
     else this.values[param.key] = value;
@@ -44,10 +46,12 @@ export class Fields {
     return this.params.filter((p) => this.differs(p)).length;
   }
 
+  /** Whether a value differs from its standard. */
   differs({ key, default: standard }) {
     return key in this.values && !same(this.values[key], standard);
   }
 
+  /** Write the values into their controls. */
   show() {
     for (const param of this.params) {
       const { node, input, reset } = this.fields.get(param.key);
@@ -59,6 +63,7 @@ export class Fields {
   }
 }
 
+/** A folded panel that says how many of its values were changed. */
 export class Panel {
   constructor(title, onreset) {
     this.count = h('span.vl-changed');
@@ -67,11 +72,12 @@ export class Panel {
     this.node = folded('details', [h('span', title), this.count], this.body);
   }
 
+  /** Replace its contents. */
   fill(...nodes) {
     this.body.replaceChildren(...nodes.filter(Boolean), this.all);
   }
 
-  /** example: the one whose own the values are. */
+  /** Say how many values were changed. example: the one whose own the values are. */
   tally(changed, example) {
     tally(this.count, example ? 0 : changed, example ? [example] : []);
     this.all.hidden = changed === 0;
@@ -87,13 +93,13 @@ export function tally(node, changed, examples) {
 
 const same = (a, b) => String(a) === String(b);
 
-/** As its control shows it. */
+/** A value as its control shows it. */
 function write({ choices }, value) {
   if (typeof value === 'boolean') return value ? W.settings.on : W.settings.off;
   return choices?.find(([choice]) => choice === value)?.[1] ?? String(value);
 }
 
-/** Its `show` writes a value into it. */
+/** A parameter's control; its `show` writes a value into it. */
 function control(param, id, onset) {
   if (param.kind === 'bool') {
     const box = h('input', { type: 'checkbox', id, on: { change: () => onset(box.checked) } });
@@ -111,6 +117,7 @@ function control(param, id, onset) {
   const step = kind === 'int' ? 1 : 'any';
   const change = () => onset(within(param, number.value));
   const number = h('input', { type, id, min, max, inputmode, step, on: { change } });
+  /** Write a value into the field, unless the visitor is typing it. */
   const show = (value) => {
     if (document.activeElement !== number || !same(number.value, value))
       number.value = String(value);
@@ -118,8 +125,9 @@ function control(param, id, onset) {
   return Object.assign(number, { show });
 }
 
-/** Joined into one value; at least one stays. */
+/** Checkboxes whose values are joined into one; at least one stays. */
 function several(param, id, onset) {
+  /** Hand on the ticked values as one. */
   const change = () => {
     const on = boxes.filter((one) => one.checked).map((one) => one.value);
     onset(on.length ? on.join(param.joined) : param.default);
@@ -127,6 +135,7 @@ function several(param, id, onset) {
   const box = (value) => h('input', { type: 'checkbox', value, on: { change } });
   const boxes = param.choices.map(([value]) => box(value));
   const labels = param.choices.map(([, title], i) => h('label', boxes[i], title));
+  /** Tick what a value names. */
   const show = (value) => {
     const on = String(value).split(param.joined);
     for (const one of boxes) one.checked = on.includes(one.value);
@@ -135,7 +144,8 @@ function several(param, id, onset) {
   return Object.assign(h('div.vl-several', props, labels), { show });
 }
 
-/** Or "auto" where it is allowed; anything invalid becomes the default. Text without choices is any. */
+/** What was typed as a value within bounds, or "auto" where it is allowed; anything invalid becomes
+ *  the default. Text without choices is any. */
 function within(param, text) {
   if (param.kind === 'choice') return text;
   if (param.auto && text.trim() === 'auto') return 'auto';
@@ -145,6 +155,7 @@ function within(param, text) {
   return Math.min(param.max ?? Infinity, Math.max(param.min ?? -Infinity, x));
 }
 
+/** An input with its label and help. */
 export function field(id, title, input, help, extra = null) {
   const hint = help && h('p.vl-help', { id: `${id}-help`, text: help });
   if (hint) input.setAttribute('aria-describedby', hint.id);

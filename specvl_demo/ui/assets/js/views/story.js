@@ -30,6 +30,7 @@ function told(round) {
   };
 }
 
+/** Tells a finished race over the whole screen. */
 export class Story {
   /** finish(): shows the race on the page to its end, before it is told. */
   constructor(race, finish) {
@@ -56,7 +57,7 @@ export class Story {
     this.node.addEventListener('close', () => this.play(false));
   }
 
-  /** There while a finished race is on the page. */
+  /** The button that opens it, there while a finished race is on the page. */
   button() {
     const node = button(W.story.open, () => this.open());
     node.hidden = true;
@@ -67,6 +68,7 @@ export class Story {
     return node;
   }
 
+  /** Tell the lane in focus, or else the first that drafted. */
   async open() {
     const { race } = this;
     this.finish();
@@ -84,7 +86,7 @@ export class Story {
     this.next.focus();
   }
 
-  /** Go on step by step without a press, until the end. */
+  /** Go on step by step without a press, until the end, or stop doing so. */
   play(on) {
     const advance = () => {
       this.go(this.at + 1);
@@ -95,6 +97,7 @@ export class Story {
     put(this.auto, this.playing ? W.story.pause : W.story.play);
   }
 
+  /** The keys of a presenter lead from step to step. */
   key(event) {
     const step = Number(NEXT.includes(event.key)) - Number(PREVIOUS.includes(event.key));
     const to = { Home: 0, End: this.steps.length }[event.key] ?? (step ? this.at + step : null);
@@ -104,12 +107,13 @@ export class Story {
     this.turn(to);
   }
 
-  /** The visitor goes to a step: the story no longer goes on by itself. */
+  /** Go to a step as the visitor wants: the story no longer goes on by itself. */
   turn(to) {
     this.play(false);
     this.go(to);
   }
 
+  /** Show a step. */
   go(to) {
     this.at = Math.min(this.steps.length - 1, Math.max(0, to));
     const step = this.steps[this.at];
@@ -122,7 +126,7 @@ export class Story {
     this.next.disabled = this.at === this.steps.length - 1;
   }
 
-  /** And what is drafted behind it; the newest words alone are coloured. */
+  /** The answer at a step, and what is drafted behind it; the newest words alone are coloured. */
   answer({ round, checked, over }) {
     const { given, pieces, whole, rounds } = this.lane;
     const plain = round && !countDrafted(round);
@@ -140,6 +144,7 @@ export class Story {
     return checked && own ? [...nodes, word('target', own)] : nodes;
   }
 
+  /** The sentence of a step. */
   says({ round, checked, over }) {
     if (over) return headline(this.race);
     const { plain } = this.lane;

@@ -18,12 +18,13 @@ const LEAST = 10; // width of a round
 const ROOMY = 44; // where there is room
 const COLOURS = { idle: 'strong', kept: 'draft', relaxed: 'relaxed' };
 
-/** As one line of SVG. */
+/** Edges of a tree as one line of SVG. */
 function line(edges, x, [row, level]) {
-  const at = ([r, d]) => `${(x + r * row).toFixed(1)} ${(d * level + 3).toFixed(1)}`;
-  return edges.map(([from, to]) => `M${at(from)}L${at(to)}`).join('');
+  const svgPoint = ([r, d]) => `${(x + r * row).toFixed(1)} ${(d * level + 3).toFixed(1)}`;
+  return edges.map(([from, to]) => `M${svgPoint(from)}L${svgPoint(to)}`).join('');
 }
 
+/** Draws the trees of all rounds, small and side by side. */
 export class Strip {
   /** @param {Race} race @param {Painter} painter */
   constructor(race, painter) {
@@ -40,6 +41,7 @@ export class Strip {
     new ResizeObserver(() => painter.now(this.draw)).observe(this.box);
   }
 
+  /** Open the round that was clicked. */
   click({ clientX }) {
     const { left, width } = this.svg.getBoundingClientRect();
     const x = (clientX - left) / width;
@@ -47,6 +49,7 @@ export class Strip {
     if (round >= 0) this.race.pick(this.lane, { round });
   }
 
+  /** Show the rounds that are shown by now, and mark the current one. */
   draw = () => {
     const { race } = this;
     const lane = race.focused;

@@ -33,6 +33,7 @@ export class Tabs {
     });
   }
 
+  /** Open the view that the address names. */
   openAddressed() {
     this.open(link.view(NAMES) ?? 'race', false);
   }
@@ -53,11 +54,13 @@ export class Tabs {
     this.onopen(name);
   }
 
+  /** Open a view as the visitor wants it. */
   pick(name) {
     this.picked = name;
     this.open(name, true);
   }
 
+  /** Arrows lead from tab to tab. */
   key(event) {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
@@ -67,6 +70,7 @@ export class Tabs {
   }
 }
 
+/** What a tab opens. */
 function panel(name, contents) {
   const told = { role: 'tabpanel', id: `vl-view-${name}`, 'aria-labelledby': `vl-tab-${name}` };
   return h('div.vl-panel', { ...told, hidden: true }, contents);

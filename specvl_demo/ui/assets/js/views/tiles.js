@@ -6,6 +6,7 @@ import { W, fmt } from '../words/words.js';
 const FRAMES = 4;
 const FIRST = 6;
 
+/** An example's pictures and clips. */
 function thumbnails({ media }) {
   return media.map(({ url: src, kind }) =>
     kind === 'video'
@@ -16,6 +17,7 @@ function thumbnails({ media }) {
 
 /** What a race was shown: its pictures, of a clip the first frames. */
 export function stills(shown = []) {
+  /** The first frames that there are. */
   const first = (frames) => frames.filter(Boolean).slice(0, FRAMES);
   return shown.flatMap(({ name: alt, frames }) =>
     first(frames).map((src) => h('img', { src, alt })),
@@ -25,6 +27,7 @@ export function stills(shown = []) {
 /** Examples as they are offered: the first of every paper, the first that fails, the others; first those of the
  *  page's own pair. */
 export function offered({ examples, papers, pairs }) {
+  /** The first example that fits, of the page's own pair if one does. */
   const first = (fits) =>
     examples.find((e) => fits(e) && e.pair === pairs[0].id) ?? examples.find(fits);
   const picked = [
@@ -35,6 +38,7 @@ export function offered({ examples, papers, pairs }) {
   return [...picked, ...others.filter((e) => !e.fails), ...others.filter((e) => e.fails)];
 }
 
+/** Offers the examples. */
 export class Tiles {
   /** onpick(example): one was pressed. */
   constructor(catalog, onpick) {
@@ -50,17 +54,20 @@ export class Tiles {
     );
   }
 
+  /** A group of tiles. */
   tray(name, examples) {
     const tiles = examples.map((example) => this.tile(example));
     return h('div.vl-examples', { role: 'group', 'aria-label': name }, tiles);
   }
 
+  /** What an example shows: its method, and how much faster it was. */
   gained({ methods, gains }) {
     const [{ title }] = this.catalog.methods.filter(({ name }) => name === methods[0]);
     const who = methods.length > 1 ? W.ask.several(methods.length) : title;
     return gains.length ? `${who} ${fmt.times(Math.max(...gains))}` : who;
   }
 
+  /** An example as a button. */
   tile(example) {
     const { fails, id, title, why } = example;
     const on = { click: () => this.onpick(example) };

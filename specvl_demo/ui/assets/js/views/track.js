@@ -9,6 +9,7 @@ import { W, fmt } from '../words/words.js';
 const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where'];
 const EXPLAINED = ['speedup', 'tau']; // what a newcomer cannot know
 
+/** Draws each lane's progress and numbers. */
 export class Track {
   constructor(race, painter) {
     this.race = race;
@@ -31,6 +32,7 @@ export class Track {
     race.on('focus', () => painter.now(this.draw));
   }
 
+  /** Add a lane's row. */
   add(lane) {
     const fill = h('i');
     const shares = PHASES.map((p) => h('i', { class: p.slice(0, -2), title: '' }));
@@ -55,6 +57,7 @@ export class Track {
     this.rows.set(lane.name, { row, name, switches, fill, bar, count, shares, cells });
   }
 
+  /** Write each lane's numbers, or the reason why there is none as a tooltip. */
   draw = () => {
     const { race } = this;
     const { compared } = race.meta;
@@ -87,7 +90,8 @@ export class Track {
       const timed = lane.end?.again?.length ? W.track.timed(lane.timings.map(fmt.seconds)) : '';
       const read = total && W.track.totalHelp(fmt.seconds(lane.before));
       const doubted = why && (rough ? why.sentence : W.track.unknown(why.sentence));
-      cells.speedup.title = doubted ?? [timed, read].filter(Boolean).join('. ');
+      cells.speedup.title =
+        doubted ?? [!x && W.track.alone, timed, read].filter(Boolean).join('. ');
       put(cells.speed, fmt.speed(t.tokens_per_s));
       put(cells.tau, fmt.number(t.tau));
       put(cells.clock, fmt.seconds(t.decode_s || null));

@@ -57,11 +57,12 @@ export class TreeView {
     }).observe(this.box);
   }
 
+  /** Select a round. */
   scrub(index) {
     if (this.race.focused) this.race.select({ lane: this.race.focus, round: index });
   }
 
-  /** One whose word or surroundings are clicked is picked too. */
+  /** Pick the node that was clicked, or whose word or surroundings were. */
   click({ target, clientX, clientY }) {
     if (!this.spots) return;
     const { left, top } = this.svg.getBoundingClientRect();
@@ -92,7 +93,7 @@ export class TreeView {
     event.preventDefault();
   }
 
-  /** Show a node: of one that became part of the answer, its token. */
+  /** Select a node: of one that became part of the answer, its token. */
   pick(node) {
     const { focused, currentRound: round } = this.race;
     const own = node === round.tree.tokens.length;
@@ -101,13 +102,15 @@ export class TreeView {
     this.race.pick(focused, at >= 0 ? { token } : { round: round.index, node });
   }
 
-  /** Or whose token is; the target's own token comes after all that were drafted. */
+  /** The node that is selected, or whose token is; the target's own token comes after all that were
+   *  drafted. */
   get picked() {
     const { selected, focused, currentRound: round } = this.race;
     const token = focused.tokens[selected?.token];
     return token ? (round.path[token.at + 1] ?? round.tree.tokens.length) : selected?.node;
   }
 
+  /** Draw the current round, or as much of it as is made. */
   draw = () => {
     const { race } = this;
     const lane = race.focused;
@@ -140,7 +143,8 @@ export class TreeView {
     this.markPicked();
   };
 
-  /** It, or else the end of the round, is in sight where the tree is wider than its box. */
+  /** Mark the picked node. It, or else the end of the round, is in sight where the tree is wider
+   *  than its box. */
   markPicked() {
     const { box, parts, picked, spots } = this;
     parts.forEach(({ node }, i) => {
@@ -155,7 +159,8 @@ export class TreeView {
     box.scrollLeft = Math.min(Math.max(scrollLeft, to - clientWidth), x - PAD.left);
   }
 
-  /** As high as the lane's widest tree needs, so that nothing jumps from round to round. */
+  /** How high the tree is: as the lane's widest needs, so that nothing jumps from round to
+   *  round. */
   height(lane) {
     if (this.lane !== lane) {
       this.lane = lane;
@@ -167,6 +172,7 @@ export class TreeView {
     return Math.min(TALLEST, PAD.top + PAD.bottom + (this.leaves - 1) * GAP);
   }
 
+  /** Draw a round's tree anew. */
   paint(round, width, height) {
     const { tree, path } = round;
     const last = round.tokens.length - 1;
@@ -218,7 +224,7 @@ export class TreeView {
     this.box.setAttribute('aria-label', W.tree.say(round.index, drafted - 1, tokens));
   }
 
-  /** A diamond for the target's own token, else a circle as large as it is likely. */
+  /** A node: a diamond for the target's own token, else a circle as large as it is likely. */
   dot(i, own, p, title) {
     const [x, y] = this.spots[i];
     const diamond = { d: `M${x - 5} ${y}L${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}Z` };
@@ -228,7 +234,7 @@ export class TreeView {
     return svg(own ? 'path.node' : 'circle.node', { ...props, ...(own ? diamond : circle) }, told);
   }
 
-  /** As much as is made: {drafted, verified}, null for all of it. */
+  /** Show as much of the tree as is made: {drafted, verified}, null for all of it. */
   grow(making) {
     const deepest = this.px.length - 1;
     const drafted = making ? making.drafted * deepest : Infinity;
@@ -250,6 +256,7 @@ export class TreeView {
     for (const end of ['x1', 'x2']) this.sweep.setAttribute(end, x);
   }
 
+  /** What is told of a node that is pointed at. */
   describe(round, i, own) {
     const { tree, tokens } = round;
     if (i === 0) return W.tree.root(shown(tree.texts?.[0] ?? ''));
@@ -263,14 +270,16 @@ export class TreeView {
   }
 }
 
-/** The target's own token included. */
+/** How many leaves a round's tree has, the target's own token included. */
 function leavesOf({ tree, path, tokens }) {
   const ends = leaves(tree);
   return ends.length + Number(tokens.at(-1).origin === 'target' && !ends.includes(path.at(-1)));
 }
 
-/** Where room is short, the words of a chain stand on two lines, then are cut; then the whole scrolls. */
+/** Where columns stand, and how words are cut. Where room is short, the words of a chain stand on
+ *  two lines, then are cut; then the whole scrolls. */
 function columns(plan, words, prob, width) {
+  /** The columns if words have so many letters and lines. */
   const spread = (most, lines) => ({
     ...place(plan, words, prob, width, most, lines),
     most,
@@ -281,16 +290,19 @@ function columns(plan, words, prob, width) {
   return plan.single && found.wide > width ? spread(FEWER, 2) : found;
 }
 
+/** Where columns stand and labels end, so that the words find room: {px, ends, wide}. */
 function place(plan, words, prob, width, most, lines) {
   const deepest = Math.max(1, ...plan.depth);
   /** @type {number[]} */
   const need = Array(deepest).fill(lines > 1 ? TIGHT : LEAST);
-  const length = (i) => CHAR * short(words(i), most).length;
-  const behind = (i) => length(i) + (prob(i) === null ? 16 : 52); // a leaf
+  /** The width of a node's word, in pixels. */
+  const labelWidth = (i) => CHAR * short(words(i), most).length;
+  /** The width of what stands behind a leaf: its word, and its probability if known. */
+  const behind = (i) => labelWidth(i) + (prob(i) === null ? 16 : 52); // a leaf
   plan.depth.forEach((d, i) => {
     const over = plan.long[i] ? lines : 1;
     for (let k = d; plan.inner[i] && k < d + over; k += 1)
-      need[k] = Math.max(need[k], (length(i) + 8) / over);
+      need[k] = Math.max(need[k], (labelWidth(i) + 8) / over);
   });
   const least = need.reduce((a, b) => a + b, 0);
   const over = plan.depth.map((d, i) =>
@@ -301,11 +313,11 @@ function place(plan, words, prob, width, most, lines) {
   const scale = Math.min(2.2, Math.max(1, (room - Math.max(0, ...over)) / least));
   const px = [PAD.left];
   for (const step of need) px.push(px[px.length - 1] + step * scale);
-  const ends = plan.depth.map((d, i) => px[d] + (plan.inner[i] ? length(i) + 3 : behind(i)));
+  const ends = plan.depth.map((d, i) => px[d] + (plan.inner[i] ? labelWidth(i) + 3 : behind(i)));
   return { px, ends, wide: Math.max(width, Math.ceil(Math.max(...ends)) + PAD.right) };
 }
 
-/** With `own`, one more node at the end stands for the target's own token. */
+/** The place of every node. With `own`, one more at the end stands for the target's own token. */
 function lay(tree, path, own) {
   const depth = depths(tree);
   const parent = [...tree.parent];
@@ -325,18 +337,19 @@ function lay(tree, path, own) {
   return { depth, row, rows, parent, inner, single, long };
 }
 
-/** @param {number[]} from @param {number[]} to @param {number} width */
+/** An edge between two points. @param {number[]} from @param {number[]} to @param {number} width */
 function curve([x0, y0], [x1, y1], width) {
   const xm = (x0 + x1) / 2;
+  /** A coordinate as text. */
   const f = (v) => v.toFixed(1);
   const d = `M${f(x0)} ${f(y0)}C${f(xm)} ${f(y0)} ${f(xm)} ${f(y1)} ${f(x1)} ${f(y1)}`;
   return svg('path.edge', { 'stroke-width': width.toFixed(2), d });
 }
 
-/** As long as there is room beside its node. */
+/** A token's text, cut to `most` letters. */
 const short = (text, most) => shown(text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
-/** Beside a leaf, above a node that has children. */
+/** A node's word: beside a leaf, above a node that has children. */
 function label(x, y, text, inner, high) {
   const above = high ? -20 : -7;
   return svg('text.word', {
@@ -346,7 +359,7 @@ function label(x, y, text, inner, high) {
   });
 }
 
-/** Behind a leaf's text, below a node that has children. */
+/** A node's probability: behind a leaf's text, below a node that has children. */
 function chance(x, y, p, text, inner) {
   const at = inner ? [x - 8, y + 16] : [x + 14 + CHAR * text.length, y + 3.5];
   return svg('text.chance', { x: at[0].toFixed(1), y: at[1].toFixed(1), text: fmt.prob(p) });

@@ -10,7 +10,7 @@ import { W, fmt } from '../words/words.js';
 
 const LONGEST = 20;
 
-/** From 0 to `most`, five of them at most. */
+/** The marks of an axis from 0 to `most`, five of them at most. */
 const ticks = (most) => {
   const every = Math.ceil(most / 5);
   return Array.from({ length: Math.floor(most / every) + 1 }, (_, i) => i * every);
@@ -18,6 +18,7 @@ const ticks = (most) => {
 const BOX = { left: 60, top: 14, bottom: 150 }; // of a curve
 const RATE_MS = 45; // a step of the autoregressive lane, on screen
 
+/** Simulates the race with other numbers. */
 export class WhatIf {
   constructor(race, painter) {
     this.race = race;
@@ -46,13 +47,14 @@ export class WhatIf {
     race.on('reset begin lane end focus compared', () => painter.affordably(this.load));
   }
 
+  /** A lane's bar. */
   bar(name) {
     const [fill, label, value] = [h('i', { class: name }), h('span'), h('b')];
     const node = h('div.vl-whatif-bar', label, h('div.vl-bar', fill), value);
     return { name, fill, label, value, node };
   }
 
-  /** The recorded figures are the sliders' initial positions. */
+  /** Read the lane in focus: its recorded figures are the sliders' initial positions. */
   load = () => {
     const { race } = this;
     const lane = race.focused;
@@ -71,6 +73,7 @@ export class WhatIf {
     this.draw();
   };
 
+  /** The sliders of all values. */
   slidersOf() {
     const { draft, row } = this.known;
     const range = {
@@ -83,7 +86,7 @@ export class WhatIf {
     return Object.entries(range).map(([key, bounds]) => this.slider(key, bounds));
   }
 
-  /** @param {string} key @param {number[]} range */
+  /** A value's slider. @param {string} key @param {number[]} range */
   slider(key, [min, max, step]) {
     const steps = (x) => WHATIF.steps(x.toFixed(3));
     const write = { quality: fmt.percent, draft: steps, row: steps }[key] ?? String;
@@ -105,13 +108,14 @@ export class WhatIf {
     return h('div.vl-slider', label, term(title, help), out, input, was);
   }
 
-  /** Each lane at its own pace. */
+  /** Let the bars race, each lane at its own pace. */
   play() {
     this.begun = performance.now();
     this.shown = 0;
     requestAnimationFrame(this.tick);
   }
 
+  /** Move the bars by a frame. */
   tick = (now) => {
     if (!this.known || !this.node.open || this.shown === Infinity) return;
     this.shown = (now - this.begun) / RATE_MS;
@@ -155,7 +159,8 @@ export class WhatIf {
     this.drawCurve(made);
   };
 
-  /** As wide as what it wrote: guessed tokens green, the target's own blue. */
+  /** Draw the rounds as blocks, as wide as what they wrote: guessed tokens green, the target's own
+   *  blue. */
   drawRounds({ rounds }) {
     const wide = (n) => ({ style: { 'flex-grow': String(n) } });
     const block = ({ kept }) =>
@@ -164,7 +169,8 @@ export class WhatIf {
     this.rounds.setAttribute('aria-label', WHATIF.roundsSay(rounds.length));
   }
 
-  /** The other values as they are; the chosen draft length marked. */
+  /** Draw the speedup over the draft length: the other values as they are, the chosen length
+   *  marked. */
   drawCurve(made) {
     const at = (gamma) => simulate(this.known, { ...this.values, gamma }).speedup;
     const points = Array.from({ length: LONGEST }, (_, i) => at(i + 1));
@@ -174,13 +180,16 @@ export class WhatIf {
   }
 }
 
-/** A speedup for every draft length from 1, one marked; pixels wide. */
+/** The elements of that curve: a speedup for every draft length from 1, one marked; pixels wide. */
 function plot(points, [gamma, now], width) {
   const { left, top, bottom } = BOX;
   const right = width - 14;
   const most = Math.max(1.2, ...points) * 1.08;
+  /** Where a draft length stands. */
   const x = (at) => left + ((at - 1) / (LONGEST - 1)) * (right - left);
+  /** Where a speedup stands. */
   const y = (s) => bottom - (s / most) * (bottom - top);
+  /** A text in the drawing. */
   const text = (at, up, words, anchor = 'middle') =>
     svg('text', { x: at, y: up, 'text-anchor': anchor, text: words });
   const title = text(-(top + bottom) / 2, 14, WHATIF.axis);

@@ -127,6 +127,7 @@ export const W = {
     about: (x) => `about ${x}×`,
     timed: (seconds) => `Timed ${seconds.length} times: ${seconds.join(', ')}`,
     unknown: (why) => `Speedup not measured: ${why}.`,
+    alone: 'Nothing to compare it with',
     total: (x) => `${x}× in all`,
     totalHelp: (before) => `In all: with ${before} of reading the pictures and the question.`,
     tokensOf: (title) => `Tokens of ${title}`,
