@@ -447,7 +447,10 @@ class Drafter:
         return {}
 
     def round_notes(self) -> Mapping[str, Any]:
-        """Return numbers to record about this round (such as weights) as plain Python values."""
+        """Return numbers to record about this round (such as weights) as plain Python values.
+
+        Called before the commit of the same round. A chart draws a list as points, so note a count.
+        """
         return {}
 
 
