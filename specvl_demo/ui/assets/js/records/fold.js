@@ -204,10 +204,10 @@ export class Lane {
 /** The text of tokens. @param {Token[]} tokens */
 export const wordsOf = (tokens) => tokens.map(({ text }) => text).join('');
 
-/** How many tokens a round drafted. @param {Round} round */
+/** @param {Round} round */
 export const countDrafted = ({ tree }) => tree.tokens.length - 1;
 
-/** How many drafted tokens a round accepted. @param {Round} round */
+/** @param {Round} round */
 export const countKept = ({ path }) => path.length - 1;
 
 /** The depth of every node; the root's is 0. @param {Tree} tree */

@@ -9,6 +9,7 @@ const MOST_ROWS = 8;
 const MOST_VALUES = 16; // of a list
 
 const sampled = (lane) => Number(lane.begin.sampling.temperature) > 0;
+/** A probability from its logarithm; null where unknown. */
 const exp = (logp) => (logp == null ? null : Math.exp(logp));
 
 /** Why a token was written, in a sentence. */

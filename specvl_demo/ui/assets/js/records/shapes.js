@@ -31,7 +31,7 @@ export function shapeOf({ tree, path, tokens }) {
   const { row, leaves: wide } = rowsOf(children(tree), path);
   /** @type {Shape} */
   const shape = { deep: Math.max(...depth), wide, idle: [], kept: [], relaxed: [] };
-  /** @param {number} i @returns {Place} */
+  /** Where a node stands. @param {number} i @returns {Place} */
   const place = (i) => [row[i], depth[i]];
   tree.parent.forEach((from, i) => {
     const at = path.indexOf(i) - 1;

@@ -55,6 +55,7 @@ export class Bench extends Emitter {
     return this.parts.form.request;
   }
 
+  /** The form's pair. */
   get pair() {
     return this.parts.form.pairFacts;
   }

@@ -82,6 +82,7 @@ export class Form extends Emitter {
     this.changed();
   }
 
+  /** The earlier turns of the conversation. */
   get turns() {
     return this.request.history;
   }

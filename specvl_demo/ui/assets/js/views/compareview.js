@@ -215,6 +215,7 @@ export class CompareView {
     this.chart.update(true);
   }
 
+  /** Read the colours again after a change of theme. */
   repaint() {
     this.chart.repaint();
   }

@@ -7,6 +7,7 @@ import { W } from '../words/words.js';
 /** @import { FollowUps } from '../state/followups.js' */
 /** @import { Form } from '../state/form.js' */
 
+/** Shows the earlier questions with their answers. */
 export class Conversation {
   /** @param {Form} form @param {FollowUps} followUps */
   constructor(form, followUps) {

@@ -22,6 +22,7 @@ import { W, fmt } from '../words/words.js';
 /** What is said until a token is picked. */
 const hint = () => h('p.vl-hint', W.inspect.hint);
 
+/** Tells of the selected token, node or round. */
 export class Inspector {
   over = false; // whether it lies over the page as a sheet
 
@@ -76,6 +77,7 @@ export class Inspector {
     (event.shiftKey ? text : first)?.focus();
   }
 
+  /** Draw what is selected, else the current round. */
   draw = () => {
     const { race } = this;
     const { focused: lane, selected } = race;

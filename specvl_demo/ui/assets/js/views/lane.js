@@ -34,6 +34,7 @@ export function judgedDrafts(round) {
   }));
 }
 
+/** Shows one lane's answer. */
 export class LaneView {
   constructor(race, lane, painter) {
     this.race = race;
@@ -88,6 +89,7 @@ export class LaneView {
     this.painter[asked ? 'now' : 'soon'](this.draw);
   }
 
+  /** Bring the text in line with what is shown of the lane. */
   draw = () => {
     const want = this.lane.whole[this.race.roundsShown(this.lane)];
     if (want < this.nodes.length) this.cut(want);

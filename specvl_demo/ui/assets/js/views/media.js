@@ -17,6 +17,7 @@ function clip({ name, url: src }) {
 const removeButton = (kind, { name }, fn) =>
   iconButton('close', W.media.remove(name), fn, kind, 12);
 
+/** Shows the question's pictures and clips, and takes new ones. */
 export class MediaWell {
   /** @param {Files} files */
   constructor(files) {
@@ -72,7 +73,6 @@ export class MediaWell {
     });
   }
 
-  /** List the refused files. */
   showRefused() {
     const line = (file) =>
       h(

@@ -7,6 +7,7 @@ import { W, fmt } from '../words/words.js';
 
 const STEPS = 1000; // of the slider
 
+/** The controls of a replay. */
 export class Player {
   /** @param {Replay} replay */
   constructor(replay) {
@@ -26,6 +27,7 @@ export class Player {
     this.show();
   }
 
+  /** Bring the controls in line with the replay. */
   show() {
     const { playing, race, stretch, stretched } = this.replay;
     const ready = race.duration > 0 && race.ended;

@@ -9,6 +9,7 @@ import { dig } from '../records/fold.js';
 /** @import { Painter } from './paint.js' */
 /** @import { Race } from '../state/race.js' */
 
+/** Shows the charts of the lane in focus. */
 export class RaceCharts {
   /** @type {Chart | null} */
   own = null;
@@ -57,10 +58,12 @@ export class RaceCharts {
     this.draw(now);
   }
 
+  /** Have all charts drawn, at once if the visitor asked for it. */
   draw(now = false) {
     for (const chart of this.all) chart.update(now || this.race.finished);
   }
 
+  /** Read the colours again after a change of theme. */
   repaint() {
     for (const chart of this.all) chart.repaint();
   }

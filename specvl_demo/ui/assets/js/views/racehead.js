@@ -8,6 +8,7 @@ import { W } from '../words/words.js';
 /** @import { Race } from '../state/race.js' */
 /** @import { Replay } from '../state/replay.js' */
 
+/** Says what was asked and where the race comes from; controls its replay. */
 export class RaceHead {
   /** @param {Race} race @param {Replay} replay @param {import('./raceview.js').Actions} on */
   constructor(race, replay, on) {

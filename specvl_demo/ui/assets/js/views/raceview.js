@@ -126,6 +126,7 @@ export class RaceView {
       node.hidden = !this.stage.offers.some((offer) => offer === name);
   }
 
+  /** Read the colours again after a change of theme. */
   repaint() {
     this.charts.repaint();
   }

@@ -115,6 +115,7 @@ function control(param, id, onset) {
   const text = param.auto || kind === 'choice';
   const [type, inputmode] = text ? ['text', 'text'] : ['number', 'decimal'];
   const step = kind === 'int' ? 1 : 'any';
+  /** Hand on what was typed. */
   const change = () => onset(within(param, number.value));
   const number = h('input', { type, id, min, max, inputmode, step, on: { change } });
   /** Write a value into the field, unless the visitor is typing it. */

@@ -113,7 +113,7 @@ export class Story {
     this.go(to);
   }
 
-  /** Show a step. */
+  /** Show the step with this number. */
   go(to) {
     this.at = Math.min(this.steps.length - 1, Math.max(0, to));
     const step = this.steps[this.at];

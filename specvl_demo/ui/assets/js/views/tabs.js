@@ -6,6 +6,7 @@ import { W } from '../words/words.js';
 
 const NAMES = Object.keys(W.tabs);
 
+/** Shows one view at a time. */
 export class Tabs {
   /** The view that the visitor chose. @type {string | null} */
   picked = null;

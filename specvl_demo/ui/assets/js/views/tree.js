@@ -30,6 +30,7 @@ const NEAR = 20; // a node takes a click so far from it
 
 let serial = 0;
 
+/** Draws the tree of the current round. */
 export class TreeView {
   constructor(race, painter) {
     this.race = race;

@@ -124,6 +124,7 @@ export class WhatIf {
     if (this.shown !== Infinity) requestAnimationFrame(this.tick);
   };
 
+  /** Draw the simulated race: bars, sentence, formula, rounds and curve. */
   draw = () => {
     const { known, values, bars } = this;
     if (!known || !values || !this.node.open) return; // the box is sized before it is loaded

@@ -2,6 +2,7 @@
 
 import { count } from './words.js';
 
+/** A rough time in words. */
 const about = (seconds) =>
   seconds < 90 ? `about ${Math.ceil(seconds)} s` : `about ${Math.ceil(seconds / 60)} min`;
 

@@ -3,7 +3,8 @@
 
 const UNKNOWN = '–'; // never zero
 
-/** @type {(write: (x: number) => string) => (x: unknown) => string} */
+/** What writes a number by `write`, and a dash for anything else.
+ *  @type {(write: (x: number) => string) => (x: unknown) => string} */
 const known = (write) => (x) => (typeof x === 'number' && Number.isFinite(x) ? write(x) : UNKNOWN);
 
 /** @param {number} s */
@@ -12,7 +13,7 @@ function inSeconds(s) {
   return `${(s * 1000).toFixed(s < 0.01 ? 1 : 0)} ms`;
 }
 
-/** @param {number} p */
+/** A probability in three digits. @param {number} p */
 function inThousandths(p) {
   if (p >= 0.9995) return '1.00';
   return p < 0.001 ? '<.001' : p.toFixed(3).replace(/^0/, '');
@@ -30,15 +31,18 @@ export const fmt = {
   bytes: (n) => (n >= 1 << 20 ? `${(n / (1 << 20)).toFixed(1)} MB` : `${Math.ceil(n / 1024)} kB`),
 };
 
+/** A number with its noun. */
 export const count = (n, one, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
 
 const NUMBERS = 'no one two three four five six seven eight nine ten'.split(' ');
 
-/** In a sentence. */
+/** A number as a sentence has it: small ones as words. */
 const spelt = (n) => NUMBERS[n] ?? n;
 
+/** A number with its thousands apart. */
 const grouped = (n) => n.toLocaleString('en');
 
+/** Names as a sentence lists them. */
 const list = (names) =>
   names.length > 1 ? `${names.slice(0, -1).join(', ')} and ${names.at(-1)}` : names[0];
 
