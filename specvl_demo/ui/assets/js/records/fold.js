@@ -140,7 +140,8 @@ export class Lane {
     this.waiting = 0;
   }
 
-  /** Mean seconds of all decodings of the answer over those of the recorded one; 1 of a single one. */
+  /** By how much times are longer than the recorded ones: mean seconds of all decodings of the
+   *  answer over those of the recorded one; 1 of a single one. */
   get stretch() {
     const [first] = this.timings;
     return this.timings.reduce((a, b) => a + b) / this.timings.length / first || 1;
@@ -273,8 +274,8 @@ export function reason(round, at) {
   return rejected(round).length ? 'corrected' : 'bonus';
 }
 
-/** How long AR took for as many tokens, over this lane's time; null while unknown. @param {Lane} lane @param
- *  {Lane} base @param {number} k */
+/** A lane's running speedup: how long AR took for as many tokens, over this lane's time; null while
+ *  unknown. @param {Lane} lane @param {Lane} base @param {number} k */
 export function pace(lane, base, k) {
   const t = lane.totalsAfter(k);
   const b = base.totalsAfter(t.n_tokens); // a round of AR writes one token

@@ -66,8 +66,8 @@ export class Form extends Emitter {
     return Math.max(standard, Number(loading[pair]?.picture_detail ?? 0));
   }
 
-  /** Take over that the visitor added or removed pictures: an example's question and pair may give
-   *  way. @param {Media[]} media @param {number} [coming] files on their way */
+  /** Take in the pictures as the visitor left them; an example's question and pair may give way.
+   *  @param {Media[]} media @param {number} [coming] files on their way */
   takeMedia(media, coming = 0) {
     const { catalog, home, replacedExample: before, request } = this;
     const { media: old, question, pair, methods, settings } = request;

@@ -4,8 +4,8 @@ import * as kept from './keep.js';
 
 /** @import { Media, Parts, Request, Turn } from './types.js' */
 
-/** A request of an earlier visit whose files are on the server again, and the names of those that are lost.
- *  @param {Request} request @param {Parts} parts */
+/** Send the files of an earlier visit's request again. Returns the request with those, and the
+ *  names of those that are lost. @param {Request} request @param {Parts} parts */
 export async function revive(request, { api, catalog }) {
   /** @type {string[]} */
   const lost = [];
@@ -29,7 +29,7 @@ export async function revive(request, { api, catalog }) {
     const items = await Promise.all((media ?? []).map(bring));
     return items.filter((item) => item !== null).filter((item) => item.path);
   };
-  /** @param {Turn} turn @returns {Promise<Turn>} */
+  /** A turn with its files on the server again. @param {Turn} turn @returns {Promise<Turn>} */
   const revived = async (turn) => ({ ...turn, media: await all(turn.media) });
   const history = await Promise.all((request.history ?? []).map(revived));
   const asked = { ...request, media: await all(request.media), history };

@@ -5,6 +5,7 @@ import { Fields, Panel } from './settings.js';
 import { loadingRefusal, weightKinds } from '../state/request.js';
 import { W } from '../words/words.js';
 
+/** The fields of how a pair is loaded, and how the last race ran. */
 export class LoadingPanel {
   constructor(catalog, form) {
     this.catalog = catalog;

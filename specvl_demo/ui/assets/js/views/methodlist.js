@@ -4,6 +4,7 @@ import { coloursOf } from '../state/colours.js';
 import { button, folded, h, put } from './dom.js';
 import { W } from '../words/words.js';
 
+/** The methods as checkboxes. */
 export class MethodList {
   /** on: {toggle(name, on), refusal(method): why it cannot be chosen, race(): all papers at once}. */
   constructor(catalog, on) {

@@ -9,6 +9,7 @@ const PRESET = 'preset';
 const MOST_FIELDS = 8; // a method with more shows FIRST_FIELDS, the rest is for experts
 const FIRST_FIELDS = 4;
 
+/** The settings of one method. */
 export class MethodPanel {
   /** values: the changed settings, kept by the request. on: {ask(asked): the server's answer, change(), tally(): it
    *  is known how many differ, like(): the example whose own they are}. */

@@ -7,6 +7,7 @@ import { W } from '../words/words.js';
 /** @import { Archive } from '../state/archive.js' */
 /** @import { KeptRace } from '../state/types.js' */
 
+/** The races that this browser keeps, and what opens another. */
 export class RaceList {
   /** show(records, meta): put a race on the page. @param {Archive} archive */
   constructor(archive, show) {

@@ -23,6 +23,7 @@ export class Tabs {
     this.openAddressed();
   }
 
+  /** The button that opens a view. */
   tab(name) {
     return h('button', {
       role: 'tab',
