@@ -82,7 +82,7 @@ export const keepBench = (state) => store(BENCH, state, 'sessionStorage');
  *  @param {Blob} sent */
 export const keepFile = (path, sent) => ask('files', 'readwrite', (all) => all.put(sent, path));
 
-/** The file that was kept by this place. @param {string} path */
+/** The kept file that was at this place on the server. @param {string} path */
 export const file = (path) => ask('files', 'readonly', (all) => all.get(path));
 
 /** Keep a race; the oldest are removed. @param {KeptRace} run */

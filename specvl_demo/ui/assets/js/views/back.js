@@ -56,5 +56,5 @@ export function overScreen({ title, keys }, key, stage, tools) {
   return { dialog, fill };
 }
 
-/** A button of such a dialog. */
+/** A button of a dialog over the whole screen. */
 export const tool = (text, does) => button(text, does, 'vl-secondary');

@@ -23,7 +23,7 @@ function palette(node) {
   const style = getComputedStyle(node);
   /** A colour of the theme. */
   const of = (name) => style.getPropertyValue(`--vl-${name}`).trim();
-  /** Its `n` numbered colours of this name. */
+  /** The `n` colours of the theme that are numbered under this name. */
   const some = (name, n) => Array.from({ length: n }, (_, i) => of(`${name}-${i}`));
   const named = ['muted', 'line', 'draft', 'relaxed', 'shade'].map((name) => [name, of(name)]);
   return { ...Object.fromEntries(named), lanes: some('lane', 7), series: some('series', 6) };

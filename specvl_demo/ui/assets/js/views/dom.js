@@ -10,7 +10,7 @@ export function h(tag, ...parts) {
   return fill((name) => document.createElement(name), tag, parts);
 }
 
-/** An SVG element, made alike. */
+/** An SVG element, made as `h` makes others. */
 export function svg(tag, ...parts) {
   return fill((name) => document.createElementNS(SVG, name), tag, parts);
 }

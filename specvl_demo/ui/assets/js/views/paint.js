@@ -159,7 +159,7 @@ export class Painter {
   }
 }
 
-/** Call all of them once. Returns whether there were any. */
+/** Call all functions once, and forget them. Returns whether there were any. */
 function run(fns) {
   const all = [...fns];
   fns.clear();

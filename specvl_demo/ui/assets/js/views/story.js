@@ -15,7 +15,8 @@ const NEXT = ['ArrowRight', 'ArrowDown', 'PageDown', ' ', 'Enter']; // PageDown:
 const STEP_MS = 3500; // between two steps where the story plays by itself
 const SPELT_OUT = 3; // rounds whose guesses and check are two steps; a later one is one
 
-/** What a sentence about a round is made of; own: the text that the target added, null where it added none. */
+/** A round's facts, from which its sentence is made; own: the text that the target added, null
+ *  where it added none. */
 function told(round) {
   const { tree, path, tokens } = round;
   const last = tokens.at(-1);

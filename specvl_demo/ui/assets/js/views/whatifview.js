@@ -181,7 +181,7 @@ export class WhatIf {
   }
 }
 
-/** The elements of that curve: a speedup for every draft length from 1, one marked; pixels wide. */
+/** The elements of the curve: a speedup for every draft length from 1, one marked; pixels wide. */
 function plot(points, [gamma, now], width) {
   const { left, top, bottom } = BOX;
   const right = width - 14;

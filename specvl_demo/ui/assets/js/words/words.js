@@ -31,7 +31,7 @@ export const fmt = {
   bytes: (n) => (n >= 1 << 20 ? `${(n / (1 << 20)).toFixed(1)} MB` : `${Math.ceil(n / 1024)} kB`),
 };
 
-/** A number with its noun. */
+/** A number with its noun in singular or plural. */
 export const count = (n, one, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
 
 const NUMBERS = 'no one two three four five six seven eight nine ten'.split(' ');
