@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from specvl_demo.core.transfer import to_device
@@ -113,9 +114,9 @@ class TreeShape:
         if mask is None or mask.shape[1] < length + size:
             room = -(-(length + 1) // 256) * 256
             small = size * (room + size) <= _MAX_CACHED
-            mask = torch.zeros(size, (room if small else length) + size, dtype=dtype)
-            mask[:, -size:].masked_fill_(~self.ancestors, torch.finfo(dtype).min)
-            mask = to_device(mask, device)
+            among = torch.zeros(size, size, dtype=dtype)
+            among.masked_fill_(~self.ancestors, torch.finfo(dtype).min)
+            mask = F.pad(to_device(among, device), (room if small else length, 0))
             if small:
                 self._tensors[("mask", dtype, device)] = mask
         return mask[:, mask.shape[1] - size - length :]

@@ -100,14 +100,13 @@ class GraphStep:
         )
 
     def fill(self, call: ForwardInput) -> None:
-        """Copy a call into the buffers; rows of padding follow it and see only themselves."""
+        """Copy a call into the buffers; rows of padding follow it, whose results nobody reads."""
         size = call.x.shape[1]
-        rows = len(self.at)
         cache = call.cache
         self.x[:, :size], self.x[:, size:] = call.x, 0.0
-        self.positions[..., :size], self.positions[..., size:] = call.positions, 0
+        self.positions[..., :size] = call.positions
         first = cache.length
-        torch.arange(first, first + rows, out=self.at)
+        torch.arange(first, first + len(self.at), out=self.at)
         if self.columns is not None and call.columns is not None:
             self.columns[:size] = call.columns
         for buffer, mask in ((self.mask, call.mask), (self.second_mask, call.second_mask)):
@@ -124,7 +123,6 @@ class GraphStep:
                 seen.zero_()
             else:
                 seen.copy_(given)
-            buffer[..., size:, first + size : first + rows].diagonal(dim1=-2, dim2=-1).zero_()
         if cache.holes and self.second_mask is not None:
             buffer = self.second_mask
             buffer[..., : cache.holes] = torch.finfo(buffer.dtype).min

@@ -53,7 +53,6 @@ class CachedSequence:
         self._next = next_position[:, None]
         self._fed = 0
         self._parents: list[int] = []
-        self._written = 0
         self._low = torch.finfo(backend.dtype).min
         self._pad: Tensor | None = None
         self._padded = pad
@@ -62,8 +61,6 @@ class CachedSequence:
                 pad.shape[0], 1, 1, cache.room, dtype=backend.dtype, device=pad.device
             )
             self._pad[:, 0, 0, : pad.shape[1]].masked_fill_(pad, self._low)
-        self._block: Tensor | None = None
-        self._depth: Tensor
         weakref.finalize(self, cache.release).atexit = False
 
     @property
@@ -130,31 +127,19 @@ class CachedSequence:
         self._next = self._next + late
         self._fed = 1
         self._parents = [-1]
-        self._written = 0
         return hidden
 
     def extend(self, x: Tensor, parents: Sequence[int]) -> Tensor:
         """Feed k more nodes below nodes fed in this round: x [m, k, D] -> hidden [m, k, D]."""
         first = self._fed
-        end = self._fed + x.shape[1]
-        self._parents += parents
-        if self._parents == [*range(-1, end - 1)]:
-            new = chain(end - first - 1)
-            mask = None if len(new) == 1 else new.mask(self.length + first, x.dtype, x.device)
-            return self._run_nodes(x, chain(end - 1).depth_on(x.device), mask)
-        if not self.cache.branches:
+        shape = shape_of((*self._parents, *parents))
+        if not (self.cache.branches or shape.is_chain):
             raise ValueError(ONE_LINE)
-        above = to_device(parents, x.device)
-        block, depth = self._ancestor_buffers(end, x)
-        if self._written < first:
-            self._write_shape(depth, shape_of(tuple(self._parents[:first])))
-        self._written = end
-        seen = self.cache.room
-        # New rows see themselves already; of earlier rows they see what their parents see.
-        fed = self._among[:, :first]
-        fed[first:end] = fed[above]
-        torch.add(depth[above], 1, out=depth[first:end])
-        return self._run_nodes(x, depth[:end], block[first:end, seen - self.length : seen + end])
+        self._parents = [*shape.parent]
+        mask = None
+        if not shape.is_chain or len(parents) > 1:
+            mask = shape.mask(self.length, x.dtype, x.device)[first:]
+        return self._run_nodes(x, shape.depth_on(x.device), mask)
 
     def level_drafter(self, weights: LevelWeights, nodes: int) -> LevelDrafter:
         """Return what drafts up to so many nodes a round after these sequences."""
@@ -172,7 +157,6 @@ class CachedSequence:
         if parents[0] < 0:
             self._fed = 0
             self._parents = []
-            self._written = 0
             self.cache.truncate(self.length)
             self.cache.mark_committed()
         self.cache.truncate(self.length + self._fed)
@@ -258,31 +242,6 @@ class CachedSequence:
             window_mask = padding if window_mask is None else window_mask + padding
             mask = padding if mask is None else mask + padding
         return mask, window_mask
-
-    def _ancestor_buffers(self, rows: int, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the additive ancestor mask of fed nodes [R, room + R] and their depths [R].
-
-        The first `room` columns are zero.
-        """
-        if self._block is None or self._block.shape[0] < rows:
-            size = max(64, 2 * rows)
-            room = self.cache.room
-            block = torch.zeros(size, room + size, dtype=x.dtype, device=x.device)
-            depth = torch.zeros(size, dtype=torch.int64, device=x.device)
-            self._among = block[:, room:]
-            self._among.fill_(self._low).fill_diagonal_(0.0)
-            self._block = block
-            self._depth = depth
-            self._written = 0
-        return self._block, self._depth
-
-    def _write_shape(self, depth: Tensor, shape: TreeShape) -> None:
-        """Write the tree fed so far in this round into the buffers."""
-        among = self._among
-        fed = len(shape)
-        among.fill_(self._low).fill_diagonal_(0.0)
-        among[:fed, :fed] = shape.mask(0, among.dtype, among.device)
-        depth[:fed] = shape.depth_on(depth.device)
 
 
 class PrefilledSequence(NamedTuple):
