@@ -56,6 +56,16 @@ class Counted(OnDeviceOnly):
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
+class Launches(TorchDispatchMode):
+    """Counts operators that compute something on the processor."""
+
+    n = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.n += not (func.is_view or any(word in func.name() for word in ("empty", "detach")))
+        return func(*args, **(kwargs or {}))
+
+
 class KernelsTakeAll(TorchFunctionMode):
     """Refuses attention that CUDA's fused kernels cannot read. n: How often there was some."""
 

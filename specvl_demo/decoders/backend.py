@@ -199,12 +199,16 @@ class GraphCache(KVCache):
         self.steps: dict[StepShape, GraphStep] = {}
 
     def reset_for(self, backend: Backend, room: int) -> GraphCache:
-        """Empty the cache and make room for so many rows; masked rows must hold finite numbers."""
+        """Empty the cache and make room for so many rows. Masked rows and steps' padding must hold
+        finite numbers.
+        """
         self._backend = weakref.ref(backend)
         self.room = room
         self.length = 0
         self.holes = 0
         self.zero_unused()
+        for step in self.steps.values():
+            step.x.zero_()
         return self
 
     def release(self) -> None:
@@ -380,6 +384,7 @@ class GraphRunner:
             second_mask=mask() if backend.window or backend.has_holes else None,
             columns=whole(rows, shape.tail) if shape.tail else None,
             aux=AuxStates(AuxRequest(layers=shape.layers)),
+            end=cache.buffer_rows,
         )
 
     def _try_to_capture(self, backend: Backend, step: GraphStep, cache: GraphCache) -> None:

@@ -74,7 +74,8 @@ def step_shapes(
 class GraphStep:
     """The buffers of one step shape on one cache, and the graph over them, if any.
 
-    at: [rows] of the cache, where new rows are written. The others are as in `ForwardInput`.
+    at: [rows] of the cache, where new rows are written. end: Columns of masks that may be seen, in
+    some row. The others are as in `ForwardInput`.
     """
 
     x: Tensor
@@ -84,6 +85,7 @@ class GraphStep:
     second_mask: Tensor | None
     columns: Tensor | None
     aux: AuxStates
+    end: int
     hidden: Tensor | None = None
     graph: torch.cuda.CUDAGraph | None = None
 
@@ -100,12 +102,13 @@ class GraphStep:
         )
 
     def fill(self, call: ForwardInput) -> None:
-        """Copy a call into the buffers; rows of padding follow it, whose results nobody reads."""
+        """Copy a call into the buffers; earlier rows stay as padding, which nobody reads."""
         size = call.x.shape[1]
         cache = call.cache
-        self.x[:, :size], self.x[:, size:] = call.x, 0.0
+        self.x[:, :size] = call.x
         self.positions[..., :size] = call.positions
         first = cache.length
+        end = first + size
         torch.arange(first, first + len(self.at), out=self.at)
         if self.columns is not None and call.columns is not None:
             self.columns[:size] = call.columns
@@ -117,12 +120,14 @@ class GraphStep:
                 # Rows of padding keep an earlier step's mask: finite numbers that are never read.
                 buffer[..., :size, :] = given
                 continue
-            buffer.fill_(torch.finfo(buffer.dtype).min)
-            seen = buffer[..., :size, : first + size]
+            if self.end > end:  # columns of an earlier call
+                buffer[..., end:] = torch.finfo(buffer.dtype).min
+            seen = buffer[..., :size, :end]
             if given is None:
                 seen.zero_()
             else:
                 seen.copy_(given)
+        self.end = end
         if cache.holes and self.second_mask is not None:
             buffer = self.second_mask
             buffer[..., : cache.holes] = torch.finfo(buffer.dtype).min

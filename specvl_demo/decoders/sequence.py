@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specvl_demo.core.transfer import to_device
 from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.core.types import NO_AUX, AuxRequest, Context
 from specvl_demo.decoders import batch_invariance

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from specvl_demo.core.engine import SharedPrefill, race
+from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.core.types import AuxRequest, Context, Stopwatch
 from specvl_demo.decoders import calibration, kernels
@@ -23,13 +23,13 @@ from specvl_demo.decoders.forward import AuxStates, ForwardInput
 from specvl_demo.decoders.graphs import GraphStep, StepShape, step_shapes
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import CachedSequence, prefill
-from specvl_demo.methods.base import Models, choose
+from specvl_demo.methods.base import Models, build_parts, choose
 from specvl_demo.records import tie_nats
 from specvl_demo.serving import session
 from specvl_demo.serving.loaded import LoadedPair
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
-from tests.cuda import FakeCuda, FakeGraph, graphs_on_the_processor, with_graphs
+from tests.cuda import FakeCuda, FakeGraph, Launches, graphs_on_the_processor, with_graphs
 from tests.shared.heads import built
 from tests.shared.tiny import VOCAB, ask, noisy, tiny_llava, tiny_prompt
 
@@ -384,6 +384,35 @@ def test_exact_steps_that_cost_ar_much_on_a_gpu_are_given_up(
     loaded.calibrate(said.append)
     assert target.min_invariant_rows == (4 if stays else None)
     assert ("42%" in said[-1]) != stays
+
+
+@pytest.mark.parametrize(
+    ("method", "most"),
+    [("ar", 15), ("chain", 70), ("tree", 90), ("eagle2", 132), ("hivis", 132), ("dream", 134)],
+)
+def test_a_round_launches_little_outside_its_graphs(
+    method: str, most: int, cuda: FakeCuda, monkeypatch
+):
+    """Each takes the host of a GPU microseconds, while the device waits for a tree's next level."""
+    for name in ("pack_floats", "pack_integers"):
+        monkeypatch.setattr(kernels, name, lambda *_: None)
+    monkeypatch.setattr(VLMTarget, "recomputes", False)
+    launches, replay = Launches(), FakeGraph.replay
+
+    def uncounted(graph: FakeGraph) -> None:
+        before = launches.n
+        replay(graph)
+        launches.n = before
+
+    monkeypatch.setattr(FakeGraph, "replay", uncounted)
+    models = both_backends(tiny_llava(layers=4))["graphs"]
+    request = ask(models.target, tiny_prompt(2), max_new_tokens=40, detail="light")
+    lane = Lane(method, build_parts(choose(method), models), SharedPrefill(request))
+    lane.begin()
+    lane.step()
+    with launches:
+        lane.step(), lane.step()
+    assert 0 < launches.n <= 2 * most
 
 
 @pytest.mark.parametrize("method", ["chain", "eagle2", "dream", "dflash"])
