@@ -126,6 +126,12 @@ def supported_methods(pair: PairSpec, temperature: float = 0.0) -> list[str]:
     return [name for name in names if fits(pair, name, None, temperature)]
 
 
+def offered_methods(pair: PairSpec) -> list[str]:
+    """Return those of them that a first visitor is offered, the best first."""
+    ranks = {name: base.find(name).offered for name in supported_methods(pair)}
+    return sorted(filter(ranks.get, ranks), key=lambda name: ranks[name] or 0)
+
+
 def place_method(pair: PairSpec, name: str, machine: Machine) -> Placement:
     """Return whether a method, which the pair must support, runs here with only its drafter."""
     role = choose(pair, name).drafter.role

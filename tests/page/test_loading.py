@@ -14,7 +14,7 @@ from specvl_demo.core.types import Prompt
 from specvl_demo.media import MediaFile
 from specvl_demo.methods.base import Choice, Models
 from specvl_demo.pairs import Checkpoint, PairSpec, fitting
-from specvl_demo.pairs.machine import Machine
+from specvl_demo.pairs.machine import Gpu, Machine
 from specvl_demo.pairs.placing import Placement
 from specvl_demo.question import Question
 from specvl_demo.serving import loader
@@ -104,19 +104,32 @@ def test_a_drafter_that_is_loaded_later_leaves_the_targets_graphs():
     assert released == ["target", "head"]
 
 
-def test_a_pair_on_a_gpu_captures_its_graphs_while_it_loads(monkeypatch):
-    """By describing a picture of a photograph's size; drafters come with those who ask for them."""
-    loaded = SimpleNamespace(plan=fitting.LoadPlan("bfloat16", "cuda:0"))
-    told, warmed = [], []
+@pytest.mark.parametrize(("gib", "names"), [(22, ["ar"]), (31, ["ar", "sage"])])
+def test_a_pair_on_a_gpu_captures_its_graphs_while_it_loads(
+    gib: int, names: list[str], monkeypatch
+):
+    """By describing a picture of a photograph's size, also with the drafter that is offered first
+    if it has room beside the target; others come with those who ask for them."""
+    plan = fitting.LoadPlan("bfloat16", "cuda:0")
+    loaded = SimpleNamespace(plan=plan, calibrate=lambda tell: None)
+    told, warmed, asked_for = [], [], []
 
     def warm(loaded: object, asked: tuple[object, ...], choices: list[Choice]) -> None:
         warmed.append((asked[1].media[0].size, [choice.method.name for choice in choices]))
 
-    monkeypatch.setattr(job_runner.JobRunner, "load_pair", lambda *_: loaded)
+    def load(runner: object, pair: PairSpec, roles: list[str], tell: object) -> SimpleNamespace:
+        asked_for.append(roles)
+        return loaded
+
+    machine = Machine(8, 64 * 10**9, "x86_64", (Gpu("card", gib * 2**30, (8, 6)),))
+    monkeypatch.setattr(job_runner, "detect_machine", lambda: machine)
+    monkeypatch.setattr(fitting, "_has_bitsandbytes", lambda: True)
+    monkeypatch.setattr(job_runner.JobRunner, "load_pair", load)
     monkeypatch.setattr(job_runner.session, "warm_up", warm)
     monkeypatch.setattr(job_runner.session, "make_request", lambda *asked: asked)
     job_runner.JobRunner("qwen2.5-vl-7b").prepare(told.append)
-    assert told == [job_runner.RECORDING] and warmed == [(job_runner.PHOTOGRAPH, ["ar"])]
+    assert told == [job_runner.RECORDING] and warmed == [(job_runner.PHOTOGRAPH, names)]
+    assert asked_for == [[], ["small"]][: len(names)]
 
 
 @pytest.mark.parametrize("left", [False, True])

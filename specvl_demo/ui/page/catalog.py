@@ -184,8 +184,6 @@ def held_out_questions(pair: str) -> list[JsonObject]:
 
 def _pair_entry(pair: PairSpec, machine: Machine) -> JsonObject:
     verdict = placing.place(pair, machine, roles=())
-    served = [base.find(name) for name in choosing.supported_methods(pair)]
-    offered = [method for method in served if method.offered is not None]
     notes = [pair.note, *choosing.pair_remarks(pair)]
     if verdict.must_fetch or verdict.plan.device != "cpu" or not pair.note:
         notes.insert(1, verdict.reason)
@@ -196,7 +194,7 @@ def _pair_entry(pair: PairSpec, machine: Machine) -> JsonObject:
         "device": verdict.plan.device,
         "help": " ".join(filter(None, notes)),
         "reason": verdict.reason,
-        "first": [m.name for m in sorted(offered, key=lambda m: m.offered or 0)][:1],
+        "first": choosing.offered_methods(pair)[:1],
         "loading": _loading_options(pair, machine, verdict),
         "knows": pair.knows,
         "describe": pair.describe,

@@ -16,6 +16,7 @@ from specvl_demo.core.engine import Detail
 from specvl_demo.core.faults import lacks_memory, loses_device
 from specvl_demo.media import Visual
 from specvl_demo.media.files import REMARK
+from specvl_demo.pairs import placing
 from specvl_demo.pairs.fitting import AS_IT_FITS, Options
 from specvl_demo.pairs.machine import detect_machine
 from specvl_demo.question import Medium, Question
@@ -75,7 +76,8 @@ class JobRunner:
         """The lanes of the last bench step."""
 
     def prepare(self, tell: loading.Tell = lambda _: None) -> None:
-        """Load the first pair: a shipped one with all its drafters, of others only the target.
+        """Load the first pair: a shipped one with all its drafters, of others the target, and the
+        drafter of the method that visitors are offered if a GPU has room for it beside the target.
 
         A shipped one, and any on a GPU, describes a grey picture, so that the first visitor does
         not pay for kernels that are chosen on first use and graphs that are captured.
@@ -87,11 +89,17 @@ class JobRunner:
             loaded = self.load_pair(pair, None if pair.shipped else [], tell)
             on_gpu = loaded.plan.device != "cpu"
             if pair.shipped or on_gpu:
+                offered = ["chain"] if pair.shipped else choosing.offered_methods(pair)[:1]
+                lanes = [choosing.choose(pair, name) for name in ("ar", *offered)]
+                roles = choosing.roles_of(lanes)
+                beside = placing.place(pair, detect_machine(), roles=roles)
+                if pair.shipped or beside.plan == loaded.plan:
+                    self.load_pair(pair, roles, tell).calibrate(tell)
+                else:
+                    lanes = lanes[:1]
                 if on_gpu:
                     tell(RECORDING)
                 grey = Question(media=(Image.new("RGB", PHOTOGRAPH, "grey"),))
-                names = ("ar", "chain") if pair.shipped else ("ar",)
-                lanes = [choosing.choose(pair, name) for name in names]
                 session.warm_up(loaded, session.make_request(loaded, grey), lanes)
 
     def events(
