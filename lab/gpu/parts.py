@@ -49,7 +49,7 @@ QUESTIONS = (
 )
 LANES = ("ar", "chain", "tree")
 """Of the race that memory is measured in."""
-FEW = ("chain", "tree", "specvlm", "tabed", "fly")
+FEW = ("chain", "tree")
 """Methods that are raced at every acceptance length."""
 LONG = 8000
 """Tokens of context that a step is measured after, besides a picture's."""
@@ -351,7 +351,6 @@ def steps_of_shipped() -> list[Step]:
     return [
         Step(LOADING, "pocket", 8, lambda asking: [asking.loading]),
         *_races("Pocket pair", (*SMALL, *HEADS), each=1.5),
-        *_races("Pocket pair at temperature 1", LANES[:2], temperature=1.0),
     ]
 
 
@@ -450,9 +449,9 @@ PARTS: dict[str, Part] = {
             partial(steps_of_shape, QWEN, HEADS, PEERS),
             30,
         ),
+        _part(f"{QWEN}, compiled", partial(open_shape, Q, ()), steps_compiled, 15),
         _part(LLAVA, partial(open_shape, L, ()), partial(steps_of_shape, LLAVA, (), ()), 20),
         _part("Pocket pair", open_shipped, steps_of_shipped, 0),
-        _part(f"{QWEN}, compiled", partial(open_shape, Q, ()), steps_compiled, 30),
     )
 }
 """By title, in the order in which they run."""
