@@ -43,7 +43,8 @@ ENV HOME=/home/user \
     MPLCONFIGDIR=/tmp/cache/matplotlib \
     TORCHINDUCTOR_CACHE_DIR=/tmp/cache/inductor \
     TRITON_CACHE_DIR=/tmp/cache/triton \
-    GRADIO_ANALYTICS_ENABLED=False
+    GRADIO_ANALYTICS_ENABLED=False \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
 
 WORKDIR /home/user/app
 
