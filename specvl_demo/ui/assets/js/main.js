@@ -135,7 +135,8 @@ class Page {
     this.tabs.open(name, this.visit.ready);
   }
 
-  /** Pass on what concerns both state and views. */
+  /** Bring together what no part does alone: the open view, the pace of drawing, what is
+   *  dropped. */
   connect() {
     const { ask, live, race, stage } = this;
     stage.on('open', (name) => this.open(name));

@@ -140,8 +140,8 @@ export class Lane {
     this.waiting = 0;
   }
 
-  /** By how much times are longer than the recorded ones: mean seconds of all decodings of the
-   *  answer over those of the recorded one; 1 of a single one. */
+  /** What the recorded clock is multiplied by to give the mean of all decodings of the answer; 1 if
+   *  it was decoded once. */
   get stretch() {
     const [first] = this.timings;
     return this.timings.reduce((a, b) => a + b) / this.timings.length / first || 1;

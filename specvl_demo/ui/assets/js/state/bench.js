@@ -372,6 +372,6 @@ async function sendFiles(files, question, upload) {
 const line = (question, media, id) =>
   JSON.stringify({ id, question, media: media.map((m) => m.path) });
 
-/** The files that such lines ask about, each once, under the name it has there.
+/** The files that lines of questions name, each once, under the name that they have there.
  *  @param {Media[]} media */
 const named = (media) => [...new Map(media.map((m) => [m.path, { ...m, name: m.path }])).values()];
