@@ -478,7 +478,9 @@ FAULTS = """() => [...document.querySelectorAll('.vl-race .vl-plot')].flatMap((p
 
 
 def test_charts_draw_what_the_focused_method_declares(opened):
-    """Common charts and those that the method declares; axes have names, no line is cut."""
+    """Common charts and those that the method declares; axes have names, no line is cut; colours
+    are those of the theme.
+    """
     choose(opened, "lossy", 3)
     finish_replay(opened)
     opened.locator(".vl-race .vl-charts").scroll_into_view_if_needed()
@@ -502,6 +504,14 @@ def test_charts_draw_what_the_focused_method_declares(opened):
     expect(opened.locator(".vl-race [data-chart=speedup] .vl-plot")).to_have_attribute(
         "aria-label", re.compile(r"LVSpec \d\.\d\d×")
     )
+    axis = "specvl.view.charts.common[0].plot.layout.xaxis.color"
+    light = opened.evaluate(axis)
+    theme = opened.get_by_role("button", name="Light or dark")
+    for same in (False, True):  # a chart takes the colours of the theme
+        theme.click()
+        opened.wait_for_function(
+            f"([light, same]) => ({axis} === light) === same", arg=[light, same]
+        )
     choose(opened, "scene", 2)
     finish_replay(opened)
     weights = opened.locator(".vl-race [data-chart=weights]")

@@ -112,7 +112,7 @@ class Page {
     const main = h('div.vl-main', { tabindex: '-1' }, Object.values(this.tabs.panels));
     const skip = button(W.skip, () => main.focus(), 'vl-small vl-hidden');
     this.body.append(ask.node, main);
-    const theme = themeButton(() => [view, compare, learn].forEach((part) => part.repaint()));
+    const theme = themeButton(() => this.painter.redraw());
     const logo = h('img', { src: this.api.url('logo'), alt: '', width: 24, height: 24 });
     const tagline = h('p', W.tagline, h('span', W.watched));
     const brand = h('div.vl-brand', logo, h('h1', W.name), tagline);

@@ -19,6 +19,7 @@ const known = JSON.parse(read('known'));
 const written = read('trace');
 const race = new Race(known.rules);
 const replay = new Replay(race);
+const painter = new Painter();
 const story = new Story(race, () => replay.finish());
 /** Nothing is told around a race that stays as it is. @type {any} */
 const nothing = { notice: { text: '', wrong: false }, offers: [], waiting: '', undrawn: false };
@@ -27,7 +28,7 @@ const view = new RaceView({
   replay,
   story,
   stage: Object.assign(new Emitter(), nothing),
-  painter: new Painter(),
+  painter,
   catalog: known,
   url: '',
   on: { save: () => download('race.trace.jsonl', `${written}\n`), saves: ['trace'] },
@@ -50,7 +51,7 @@ const head = h(
   'header.vl-top',
   brand,
   where,
-  themeButton(() => view.repaint()),
+  themeButton(() => painter.redraw()),
 );
 const main = h('div.vl-main', h('div', turns, view.node));
 document.getElementById('specvl')?.replaceChildren(h('div.vl.saved', head, h('div.vl-body', main)));

@@ -18,7 +18,10 @@ export function plotly(url) {
   return loading;
 }
 
-/** The theme's colours, read once per theme. */
+/** The colours of the dark theme (true) and the light one, once they were read. */
+const palettes = {};
+
+/** The theme's colours, read where a chart stands. */
 function palette(node) {
   const style = getComputedStyle(node);
   /** A colour of the theme. */
@@ -65,12 +68,6 @@ export class Chart {
     this.painter.dirty(this.node, now);
   }
 
-  /** Read the colours again after a change of theme. */
-  repaint() {
-    this.colours = null;
-    this.update(true);
-  }
-
   /** Take it off the page for good. */
   remove() {
     this.painter.forget(this.node);
@@ -86,7 +83,7 @@ export class Chart {
       plotly(this.url).then(() => this.update(true), missing);
       return;
     }
-    this.colours ??= palette(this.node);
+    this.colours = palettes[document.body.classList.contains('dark')] ??= palette(this.node);
     const built = this.spec.build(this.race, this.colours);
     const empty = !built?.traces;
     this.node.classList.toggle('empty', empty);

@@ -214,9 +214,4 @@ export class CompareView {
     this.chart.node.hidden = !some || !report.rows.some((r) => r.accepted_by_depth?.length);
     this.chart.update(true);
   }
-
-  /** Read the colours again after a change of theme. */
-  repaint() {
-    this.chart.repaint();
-  }
 }

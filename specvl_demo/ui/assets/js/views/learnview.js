@@ -18,7 +18,6 @@ export class LearnView {
     this.painter = painter;
     this.plotlyUrl = plotlyUrl;
     this.watch = watch;
-    this.charts = [];
     const { methods } = catalog;
     const papers = catalog.papers
       .map((name) => methods.find((m) => m.name === name))
@@ -84,18 +83,12 @@ export class LearnView {
     const chart = own && new Chart(declared(own), race, this.painter, this.plotlyUrl);
     const looks = h('div');
     node.append(tree.node, chart?.node ?? looks);
-    if (chart) this.charts.push(chart);
-    else
+    if (!chart)
       race.on('select', () => {
         const at = lane.tokens[race.selected?.token]?.at ?? 0;
         looks.replaceChildren(sight(race, lane, race.currentRound, at) ?? '');
       });
     race.select({ lane: lane.name, token: instructive(lane) ?? 0 });
-  }
-
-  /** Read the colours again after a change of theme. */
-  repaint() {
-    for (const chart of this.charts) chart.repaint();
   }
 }
 

@@ -55,6 +55,11 @@ export class Painter {
     this.wake();
   }
 
+  /** Have every chart drawn anew: the theme is another one. */
+  redraw() {
+    for (const node of this.charts.keys()) this.dirty(node, true);
+  }
+
   /** Keep to a pace while lanes compute, once what waits is drawn; null: they are done. */
   computing(pace) {
     if (pace) this.catchUp();

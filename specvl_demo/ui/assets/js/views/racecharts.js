@@ -62,9 +62,4 @@ export class RaceCharts {
   draw(now = false) {
     for (const chart of this.all) chart.update(now || this.race.finished);
   }
-
-  /** Read the colours again after a change of theme. */
-  repaint() {
-    for (const chart of this.all) chart.repaint();
-  }
 }

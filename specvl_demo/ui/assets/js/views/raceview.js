@@ -125,9 +125,4 @@ export class RaceView {
     for (const [name, node] of Object.entries(this.offers))
       node.hidden = !this.stage.offers.some((offer) => offer === name);
   }
-
-  /** Read the colours again after a change of theme. */
-  repaint() {
-    this.charts.repaint();
-  }
 }
