@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.types import Encoded, Prefill, Scores
-from specvl_demo.decoders.backend import LanguageBackend
+from specvl_demo.decoders.backend import GraphRunner, LanguageBackend
 from specvl_demo.decoders.layer_stack import DraftWeights
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
@@ -89,6 +89,7 @@ class Eagle3Head(FeatureHead):
         if settings.theta:
             geometry = replace(self._geometry, theta=settings.theta)
             configured._geometry, configured._rotary = geometry, Rotary(geometry, self.device)
+            configured.runner = GraphRunner()  # graphs have the rotations that they were made with
         return configured
 
     def prompt_embeds(self, encoded: Encoded) -> Tensor:

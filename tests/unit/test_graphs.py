@@ -415,18 +415,23 @@ def test_a_round_launches_little_outside_its_graphs(
     assert 0 < launches.n <= 2 * most
 
 
-@pytest.mark.parametrize("method", ["chain", "eagle2", "dream", "dflash"])
-def test_whole_races_in_graphs_are_the_same(method: str, cuda: FakeCuda, monkeypatch):
-    """With prompts of two lengths: graphs are replayed, and replaced by others."""
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [("chain", {}), ("eagle2", {}), ("dream", {}), ("dflash", {}), ("eagle3", {"theta": 9.0})],
+)
+def test_whole_races_in_graphs_are_the_same(
+    method: str, settings: dict[str, float], cuda: FakeCuda, monkeypatch
+):
+    """With prompts of two lengths and other settings: graphs are replayed, or others captured."""
     # Our own kernels run only on processors: without matrices there are no layers of theirs.
     for name in ("pack_floats", "pack_integers"):
         monkeypatch.setattr(kernels, name, lambda *_: None)
     said = []
-    for models in both_backends(tiny_llava(layers=4)).values():
+    for models in both_backends(tiny_llava(layers=8), (*KINDS, "eagle3")).values():
         said.append([])
-        for pictures in (1, 40):
+        for pictures, values in ((1, {}), (40, settings), *[(40, {})] * len(settings)):
             request = ask(models.target, tiny_prompt(pictures), max_new_tokens=8)
-            loaded, chosen = SimpleNamespace(models=models), [choose("ar"), choose(method)]
+            loaded, chosen = SimpleNamespace(models=models), [choose("ar"), choose(method, values)]
             for lane in session.run_lanes(loaded, request, chosen):
-                said[-1] += [str(round_.tokens) for round_ in lane.rounds]
+                said[-1] += [str(round_.tree.tokens) for round_ in lane.rounds]
     assert said[0] == said[1] and FakeGraph.captured
