@@ -439,7 +439,8 @@ register(
             look="""α with the depth and the width asked for: depth follows it, width opposes it.
             What is drafted may differ: guesses that are too unlikely are left out, and a tree has
             only so many nodes. The inspector says which of them it was.""",
-            formula=r"α = 1 - \frac{H ( P )}{log k} , \text{   D = } D_min + α ( D_max - D_min )",
+            formula=r"""α = 1 - \frac{H ( P )}{\text{log } k} , \text{   }
+            D = D_min + α ( D_max - D_min )""",
             aloud="""The confidence α is one where the drafter is certain and nought where its k
             likeliest tokens are equally likely: H is the entropy of their probabilities P. The
             tree’s depth D grows with it from its least to its most.""",

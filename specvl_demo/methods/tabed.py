@@ -287,9 +287,9 @@ register(
             begin with half; then come the weights that would have been right most often so far: in
             “A garden” the picture’s alone, in “A man” half of each again in the end.""",
             formula=r"q = \sum_i w_i q^{( i )}",
-            aloud="""The drafter’s probabilities q are those of its views i, mixed with weights w:
-            those whose likeliest token would have been the target’s most often so far, and of
-            equals those that come closest to the target’s probabilities.""",
+            aloud="""The drafter’s probabilities q are those of its views i, mixed with weights w.
+            These are the weights that would have guessed most of the target’s tokens so far. Where
+            several would have, the nearest to the target’s probabilities are taken.""",
         ),
     )
 )

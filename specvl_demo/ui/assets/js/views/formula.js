@@ -28,7 +28,7 @@ function build(x) {
   const [head, ...rest] = x;
   if (head in TAGS) return make(TAGS[head], ...rest.map(build));
   if (head === 'sum') return make('munderover', make('mo', '∑'), ...rest.map(build));
-  if (head === 'text') return make('mtext', rest[0]);
+  if (head === 'text') return make('mtext', rest[0].replaceAll(' ', '\u00a0')); // it is trimmed
   return make('mrow', ...x.map(build));
 }
 

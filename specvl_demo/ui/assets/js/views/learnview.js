@@ -2,7 +2,7 @@
 
 import { Chart } from './chart.js';
 import { declared } from './declared.js';
-import { button, h, icon } from './dom.js';
+import { button, folded, h } from './dom.js';
 import { formula } from './formula.js';
 import { instructive } from '../records/highlights.js';
 import { sight } from './patches.js';
@@ -46,25 +46,17 @@ export class LearnView {
       this.near.observe(live);
     }
     const scrolls = { tabindex: '0', role: 'group', 'aria-label': W.learn.formula(method.title) };
-    const titled = (title, text) => text && h('p', h('b', `${title} `), text);
     const words = [
       heading(method),
       h('p', does),
       rule && h('div.vl-formula', scrolls, formula(rule[0])),
       rule && h('p.vl-help', rule[1]),
-      titled(W.learn.look, look),
-      titled(W.learn.verdict, method.verdict),
-      example && this.watching(example),
+      look && h('p', h('b', `${W.learn.look} `), look),
+      method.verdict && folded('details', W.learn.verdict, h('p', method.verdict)),
+      example && button(W.learn.watch(example.title), () => this.watch(example)),
       source(method),
     ];
     return lesson(method.name, words, live);
-  }
-
-  /** The button that shows an example's race. */
-  watching(example) {
-    const node = button(W.learn.watch(example.title), () => this.watch(example));
-    node.prepend(icon('play', 10));
-    return node;
   }
 
   /** Draw the example's recorded race: the tree of the most instructive round, and the method's own
