@@ -13,8 +13,7 @@ const FEW = 2; // lanes beside the plain one, up to which their words are quoted
 export function headline(race) {
   const base = race.baseline;
   const all = race.rivals;
-  const winner = best(race);
-  const lane = winner ?? all.find((one) => one === race.focused) ?? all[0];
+  const lane = best(race) ?? all.find((one) => one === race.focused) ?? all[0];
   if (!lane || !base)
     return race.list.length ? [W.headline.alone(race.list.map((one) => one.title))] : [];
   if (!race.finished) return whileRunning(race);
@@ -22,7 +21,8 @@ export function headline(race) {
   const doubted = doubt(race, lane);
   if (doubted?.kind === 'cut') return [W.headline.cut];
   if (!race.meta.compared) return [`${W.run.uncompared}.`];
-  if (!winner) return undecided(race, all);
+  // As beside the chart.
+  const [clearest] = doubts(race).find(([, lanes]) => lanes.includes(lane)) ?? [];
   const rivals = all.filter((one) => one !== lane);
   const of = rivals.length ? W.headline.of(lane.title) : '';
   const differs = differences(race, lane);
@@ -40,7 +40,9 @@ export function headline(race) {
     ...guessed,
     ...(t.n_relaxed ? ['; ', relaxed, W.headline.through(t.n_relaxed)] : []),
     W.headline.answer(!differs, lane.given.text),
-    doubted ? doubtful(t, doubted) : h('b', W.headline.took(x, total)),
+    doubted
+      ? doubtful(t, { ...doubted, sentence: clearest.sentence })
+      : h('b', W.headline.took(x, total)),
     rivals.length && !doubted && W.headline.fastest(rivals.length + 1),
     price(race, rivals.length ? lane.title : 'it', differs, quoted),
     ...answers(race, differs && !quoted ? [lane, ...rivals] : rivals, differs),
@@ -87,18 +89,6 @@ function answers(race, lanes, differs) {
     alike.length && W.headline.alike(names(alike), differs),
     apart.length && W.headline.apart(names(apart)),
   ];
-}
-
-/** The sentence where none can be said to have won: what they wrote with each check, and why no
- *  more. */
-function undecided(race, lanes) {
-  const later = lanes.filter((one) => W.headline.slower(doubt(race, one).about));
-  return [
-    W.headline.checks(lanes.map((one) => [one.title, race.now(one).tau])),
-    ...doubts(race).map(([why]) => ` ${W.charts.noSpeedup(why)}`),
-    later.length && W.headline.longer(later.map((one) => one.title)),
-    ...answers(race, lanes, true),
-  ].filter(Boolean);
 }
 
 /** The beginning of a text. */
