@@ -389,7 +389,7 @@ def test_a_race_plays_as_a_story_step_by_step(opened):
     headline = opened.locator(".vl-says .vl-headline").inner_text()
     opened.get_by_role("button", name="Explain this race").click()
     story = opened.get_by_role("dialog", name="The race as a story")
-    caption, text = story.locator(".vl-story-caption"), story.locator(".vl-story-text")
+    caption, text = story.locator(".vl-story-caption"), story.locator(".vl-story-text").first
     expect(story).to_contain_text("What is in the picture?")
     expect(story.locator("img")).to_have_count(1)
     expect(caption).to_contain_text("a small model guesses ahead")
@@ -417,6 +417,9 @@ def test_a_race_plays_as_a_story_step_by_step(opened):
     opened.keyboard.press("End")
     expect(caption).to_have_text(headline)
     assert text.inner_text().strip() == opened.evaluate("specvl.race.focused.text").strip()
+    plain = story.locator(".vl-rest").inner_text().partition("at a time:")[2].strip()
+    whole = opened.evaluate("specvl.race.baseline.text").strip()
+    assert plain and whole.startswith(plain) and plain != whole
     expect(story.get_by_role("button", name="Next")).to_be_disabled()
     opened.keyboard.press("Escape")
     expect(story).to_be_hidden()

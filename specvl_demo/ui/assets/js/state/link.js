@@ -18,7 +18,12 @@ export function view(views) {
 export function write(request) {
   const { history, media, ...rest } = request;
   const example = media.find((m) => m.example)?.example;
-  const text = JSON.stringify({ ...rest, ...(example && { example }) });
+  const without = !example && media.length > 0;
+  const text = JSON.stringify({
+    ...rest,
+    ...(example && { example }),
+    ...(without && { without }),
+  });
   const url = new URL(location.href);
   url.hash = `${KEY}=${toBase64Url(text)}`;
   return url.href;

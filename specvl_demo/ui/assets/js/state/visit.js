@@ -11,8 +11,8 @@ import { W } from '../words/words.js';
 const KEPT_MS = 400; // how long the form must stand before it is kept
 const VIEWS = Object.keys(W.tabs);
 
-/** What a link asks. example: the id of the example whose pictures it means.
- *  @typedef {Partial<Request> & { example?: string }} Linked */
+/** What a link asks. example: the id of the example whose pictures it means; without: it was of others.
+ *  @typedef {Partial<Request> & { example?: string, without?: boolean }} Linked */
 
 /** A form as it was left. run: the request of the race beside it, which it `fits`; left: that race still ran.
  *  @typedef {{ request: Request, example: string | null, run: string | null, fits: boolean, left: boolean }} KeptForm */
@@ -113,7 +113,7 @@ export class Visit {
     const same = ({ meta }) => meta.asked && !meta.branch && form.key(meta.asked) === form.key();
     const run = race.list.length ? undefined : archive.runs.find(same);
     if (run) stage.show(run.records, { ...run.meta, ...form.asked }, false);
-    else if (!race.list.length) stage.tell(W.run.fromLink);
+    else if (!race.list.length) stage.tell(W.run.fromLink(asked.without));
     if (unknown.length) stage.tell(W.run.unknownLink(unknown), true);
   }
 

@@ -262,7 +262,7 @@ export class FormView {
     const words = this.form.questionOf();
     put(this.untyped, empty ? W.ask.untyped(words) : '');
     const pictures = (turns) => turns.reduce((sum, turn) => sum + turn.media.length, 0);
-    const followed = pictures(history) ? W.chat.questionHint : W.chat.textHint;
+    const followed = pictures(history) ? W.chat.followHint : W.chat.textHint;
     const first = empty ? words : this.form.pairFacts.describe.image;
     this.question.placeholder = history.length ? followed : first;
     const fresh = next === 'new' ? W.chat.fresh : '';

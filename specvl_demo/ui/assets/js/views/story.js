@@ -2,7 +2,7 @@
 
 import { overScreen, tool } from './back.js';
 import { button, h, put } from './dom.js';
-import { countDrafted, countKept, leaves } from '../records/fold.js';
+import { countDrafted, countKept, leaves, wordsOf } from '../records/fold.js';
 import { headline } from './headline.js';
 import { drafterInWords } from '../records/highlights.js';
 import { judgedDrafts } from './lane.js';
@@ -43,6 +43,7 @@ export class Story {
     this.pictures = h('div.vl-story-pictures');
     this.question = h('p');
     this.text = h('p.vl-story-text', { tabindex: '0', 'aria-label': W.story.text });
+    this.meanwhile = h('p.vl-story-text.vl-rest', { tabindex: '0' });
     this.caption = h('p.vl-story-caption', { 'aria-live': 'polite' });
     this.count = h('span.vl-help');
     const on = () => this.turn(this.at + 1);
@@ -50,7 +51,7 @@ export class Story {
     this.next = tool(W.story.next, on);
     this.auto = tool(W.story.play, () => this.play(!this.playing));
     const head = h('div.vl-story-head', this.pictures, this.question);
-    const stage = h('div.vl-story-stage', { on: { click: on } }, head, this.text);
+    const stage = h('div.vl-story-stage', { on: { click: on } }, head, this.text, this.meanwhile);
     const tools = [this.back, this.count, this.next, this.auto];
     const screen = overScreen(W.story, (e) => this.key(e), [stage, this.caption], tools);
     this.node = screen.dialog;
@@ -121,7 +122,8 @@ export class Story {
     this.node.classList.toggle('first', this.at === 0);
     this.text.replaceChildren(...(this.at ? this.answer(step) : []));
     this.caption.replaceChildren(...this.says(step));
-    this.text.scrollTop = this.text.scrollHeight;
+    put(this.meanwhile, this.at ? this.plainLane(step) : '');
+    for (const node of [this.text, this.meanwhile]) node.scrollTop = node.scrollHeight;
     put(this.count, W.story.count(this.at + 1, this.steps.length));
     this.back.disabled = this.at === 0;
     this.next.disabled = this.at === this.steps.length - 1;
@@ -143,6 +145,15 @@ export class Story {
     );
     const { own } = told(round);
     return checked && own ? [...nodes, word('target', own)] : nodes;
+  }
+
+  /** What the plain lane had written when this step was over. */
+  plainLane({ round, checked, over }) {
+    const { baseline } = this.race;
+    if (!baseline || baseline === this.lane) return '';
+    const rounds = over ? Infinity : round.index + Number(checked ?? !countDrafted(round));
+    const by = baseline.roundsBy(this.lane.totalsAfter(rounds).clock_s);
+    return W.story.meanwhile(laid(wordsOf(baseline.tokens.slice(0, by)), MOST_TEXT));
   }
 
   /** The sentence of a step. */

@@ -89,7 +89,7 @@ export const W = {
     exactHelp: (dtype, weights) =>
       `Its checks give the same numbers as plain steps ${weights ? `with the same ${weights}` : `in ${dtype}`} on the same machine, bit for bit: the answer is the autoregressive one, token for token.${dtype === 'float32' ? '' : ' On a GPU this is the slower, exact way, for the autoregressive lane too.'}`,
     nearlyHelp: (dtype) =>
-      `A pass over many tokens rounds differently than a pass over one in ${dtype}: where two tokens are almost equally likely, the answer may take the other one.${dtype === 'float32' ? '' : ' The command line’s --exact on takes the slower, exact way.'}`,
+      `A pass over many tokens rounds differently than a pass over one in ${dtype}: where two tokens are almost equally likely, the answer may take the other one. The command line’s --exact on takes the slower, exact way.`,
     instead: (text) => `Let through; the target would have written “${text}”.`,
     by: (view) => `mostly the guess of: ${view}`,
     relaxed: (n) => `${n} relaxed`,
@@ -111,20 +111,20 @@ export const W = {
     caption: 'The race: progress and speed of every lane',
     lane: 'Lane',
     laneHelp:
-      'A way to decode the answer. All lanes use the same large model and the same question. They take turns and never compute at the same moment, and each has its own clock.',
+      'A way to decode the answer. All lanes have the same large model and question. They take turns, and each has its own clock.',
     bar: 'Tokens',
     barHelp: 'How many tokens (pieces of words) each lane has written so far.',
     speedup: 'Speedup',
     speedupHelp:
-      'Tokens per second, divided by those of the autoregressive lane with the same model and code. The time to read the question and the pictures is not included.',
+      'Tokens per second, divided by those of the autoregressive lane. Reading the question is not included.',
     speed: 'Tokens/s',
     speedHelp:
       'Tokens written per second of the lane’s own compute time, without reading the question.',
     tau: 'Tokens per check (τ)',
     tauHelp:
-      'Acceptance length: the average number of tokens (words or parts of words) per check by the large model, including its own token. The speedup can never be larger.',
+      'Acceptance length: the average number of tokens per check by the large model, including its own token. The speedup can never be larger.',
     clock: 'Time',
-    clockHelp: 'This lane’s own compute time, without reading the picture and the question.',
+    clockHelp: 'This lane’s own compute time, without reading the question.',
     where: 'Time goes to',
     whereHelp:
       'Shares of drafting (guessing), verifying (one pass of the large model), committing (keeping the caches right) and everything else.',
@@ -162,7 +162,7 @@ export const W = {
     shaded: (most) => `drafts kept (full height: ${most})`,
     byDepth: 'Drafted tokens kept',
     byDepthHelp:
-      'Of the tokens drafted at each depth after an accepted draft, the share that was kept; positions without a draft do not count, and depths with fewer than five drafts are left out',
+      'Of the tokens drafted at each depth after an accepted draft, the share that was kept; depths with fewer than five drafts are left out',
     byDepthLater: 'Known once the race is over.',
     byDepthNone: 'Nothing was drafted.',
     byDepthFew: 'Fewer than five drafts: a rough picture.',
@@ -335,9 +335,6 @@ export const W = {
     },
     unknown: (tau, { sentence }) =>
       `${tau.toFixed(2)} tokens per check (τ); speedup not measured: ${sentence}`,
-    checks: (lanes) =>
-      `Guessed by a small model and confirmed by the large one, tokens per check (τ): ${list(lanes.map(([title, tau]) => `${title} ${tau.toFixed(2)}`))}.`,
-    longer: (titles) => ` ${list(titles)} took longer than one token at a time.`,
     of: (title) => ` of ${title}`,
     fastest: (n) => `, the fastest of ${n}`,
     alike: (titles, differs) =>
@@ -367,6 +364,7 @@ export const W = {
     back: 'Back',
     next: 'Next',
     text: 'The answer so far',
+    meanwhile: (text) => `Meanwhile, one token at a time: ${text}`,
     count: (i, n) => `${i} of ${n}`,
     keys: 'Arrow keys lead on and back, Escape leaves.',
     begin: (title, by) =>
@@ -516,7 +514,7 @@ export const W = {
   },
   start: {
     example: (title) =>
-      `There is no recorded race for “${title}”. Press Run the race, and autoregressive decoding and the chosen methods will answer it here, side by side.`,
+      `There is no recorded race for “${title}”. Press Run the race: autoregressive decoding and the chosen methods answer it side by side.`,
     title: 'Watch a model answer twice',
     text: 'Pick an example, or add a picture and a question, and run the race: autoregressive decoding and the methods you choose answer side by side.',
   },
@@ -552,7 +550,8 @@ export const W = {
     brokenLink: 'The link is damaged: what it asks for cannot be read. Ask for it once more.',
     unknownLink: (names) =>
       `The link asks for ${list(names.map((name) => `“${String(name).slice(0, 40)}”`))}, which ${names.length === 1 ? 'is' : 'are'} not known here. Everything else is in the form.`,
-    fromLink: 'These settings came with a link. Run the race to see its answers.',
+    fromLink: (without) =>
+      `These settings came with a link${without ? ', without its pictures: add yours' : ''}. Run the race to see its answers.`,
     refused:
       'The server did not accept this question: one of its files was not uploaded, or is no longer there. Remove it and add it again.',
     lost: `${SILENT} What has arrived is kept; run again when the server is back.`,
@@ -604,7 +603,7 @@ export const W = {
     watch: (title) => `Watch “${title}”`,
     nav: 'Methods',
     look: 'What to look for.',
-    verdict: 'The paper’s claim, tested here.',
+    verdict: 'The paper’s claim, tested here',
     first: 'Reading a race',
     firstText:
       'A small drafter guesses ahead; the large target checks all guesses in one pass and keeps what it agrees with. Every token of an answer is coloured by where it comes from, and underlined in its own way.',
@@ -632,9 +631,8 @@ export const W = {
     nothing: 'Describe what is shown.',
     follow: 'Ask a follow-up',
     next: 'Type your next question and press Run. The model then knows this question and its answer.',
-    followHint: 'Ask more about the same pictures',
+    followHint: 'Ask about the same pictures',
     question: 'Follow-up',
-    questionHint: 'Ask about the same pictures',
     textHint: 'Ask more about it',
     goesOn: (title) => `A follow-up continues from what ${title} had written.`,
     from: (title) => `As far as ${title} had written it.`,
