@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { Bench } from '../../specvl_demo/ui/assets/js/state/bench.js';
+import * as link from '../../specvl_demo/ui/assets/js/state/link.js';
 import { Visit } from '../../specvl_demo/ui/assets/js/state/visit.js';
 import { COMPARE } from '../../specvl_demo/ui/assets/js/words/comparewords.js';
 import { W } from '../../specvl_demo/ui/assets/js/words/words.js';
@@ -219,9 +220,12 @@ test('a first visit shows the first example with a right answer, and leaves what
 
 test('a link is taken over with what is known of it; a damaged one says so', async () => {
   const asked = { pair: 'photo', methods: ['sage', 'nope'], question: 'Why?' };
+  browser();
+  const linked = link.write({ pair: 'photo', methods: ['sage'], question: 'Where?', media: [picture('b')], history: [] });
   for (const [hash, question, notice] of [
     [`#race=${btoa(JSON.stringify(asked))}`, 'Why?', W.run.unknownLink(['nope'])],
     ['#race=broken!', '', W.run.brokenLink],
+    [new URL(linked).hash, 'Where?', W.run.fromLink(true)],
     [`#race=${btoa(JSON.stringify(asked)).slice(0, -20)}`, '', W.run.brokenLink],
   ]) {
     browser({ hash });
@@ -373,12 +377,12 @@ test('what a bench asks of files, the form and examples', async () => {
   parts.api.upload = async ({ name }) => ({ path: `/tmp/${name}` });
   const left = [];
   bench.on('files', (n) => left.push(n));
-  bench.add([{ name: 'a.PNG' }, { name: 'notes.txt' }]);
+  await bench.add([{ name: 'a.PNG' }, { name: 'notes.txt' }]);
   const lines = async (source) => {
     bench.source = source;
     return bench.lines();
   };
-  assert.deepEqual([left, await lines('shipped')], [[1], {}]);
+  assert.deepEqual([left, bench.read, await lines('shipped')], [[1], 1, {}]);
   const files = await lines('files');
   assert.deepEqual(JSON.parse(files.lines), { id: 'a.PNG', question: 'Describe it.', media: ['a.PNG'] });
   assert.deepEqual(files.files, [{ path: '/tmp/a.PNG', name: 'a.PNG' }]);

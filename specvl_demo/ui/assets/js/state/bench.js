@@ -35,6 +35,8 @@ export class Bench extends Emitter {
   fields = { questions: 10, repeats: 3, tokens: 64, temperature: 0 };
   /** @type {File[]} */
   files = [];
+  /** How many questions they have. */
+  read = 0;
   /** The name that the server gave the bench. @type {string | undefined} */
   id;
   /** Its tables, charts and answers, as the server folds them. @type {any} */
@@ -156,7 +158,9 @@ export class Bench extends Emitter {
   /** How many answers are asked for, and how long they take if all are as long as they may be; undefined if unknown. */
   estimate() {
     const { questions, repeats, tokens } = this.fields;
-    const answers = (this.source === 'form' ? 1 : questions) * repeats * (1 + this.chosen.length);
+    const known = { form: 1, files: this.read }[/** @type {string} */ (this.source)];
+    const asked = Math.min(questions, known ?? questions);
+    const answers = asked * repeats * (1 + this.chosen.length);
     const each = this.speeds.seconds(this.request.pair, tokens);
     return { answers, tokens, seconds: each && answers * each, load: 1 - this.speeds.free };
   }
@@ -171,11 +175,14 @@ export class Bench extends Emitter {
     const some = files.filter(fits);
     this.files.push(...some);
     this.say('');
+    const lines = await written(this.files)?.text();
+    this.read = lines?.split('\n').filter((text) => text.trim()).length ?? this.files.length;
     return this.emit('files', files.length - some.length);
   }
 
   removeFiles() {
     this.files = [];
+    this.read = 0;
     this.emit('files', 0);
   }
 
@@ -356,16 +363,19 @@ export class Bench extends Emitter {
 /** Send the visitor's own files, and return what asks about them.
  *  @param {File[]} files @param {string} question @param {Api['upload']} upload */
 async function sendFiles(files, question, upload) {
-  const written = files.find((file) => /\.jsonl?$/i.test(file.name));
+  const questions = written(files);
   const sent = [];
-  for (const file of files.filter((other) => other !== written)) {
+  for (const file of files.filter((other) => other !== questions)) {
     const { path } = await upload(file);
     sent.push({ path, name: file.name });
   }
   const rows = sent.map(({ name }) => JSON.stringify({ id: name, question, media: [name] }));
-  const lines = written ? await written.text() : rows.join('\n');
-  return { lines, name: written?.name ?? 'questions.jsonl', files: sent };
+  const lines = (await questions?.text()) ?? rows.join('\n');
+  return { lines, name: questions?.name ?? 'questions.jsonl', files: sent };
 }
+
+/** The file of questions. @param {File[]} files */
+const written = (files) => files.find((file) => /\.jsonl$/i.test(file.name));
 
 /** A question as a line of a file of questions. @param {string} question @param {Media[]} media
  *  @param {string} [id] */

@@ -3,7 +3,7 @@
 import { Chart } from './chart.js';
 import { depths } from './comparecharts.js';
 import { answered, heatMap, table } from './comparetables.js';
-import { button, filePicker, folded, h, icon, options, put, tell } from './dom.js';
+import { button, filePicker, folded, h, options, put, tell } from './dom.js';
 import { Race } from '../state/race.js';
 import { COMPARE } from '../words/comparewords.js';
 import { W } from '../words/words.js';
@@ -11,9 +11,6 @@ import { W } from '../words/words.js';
 /** @import { Bench } from '../state/bench.js' */
 /** @import { Painter } from './paint.js' */
 
-/** A button of this form, by its sign and text. */
-const act = (id, kind, sign, text, click, more = {}) =>
-  h('button', { class: kind, id, ...more, on: { click } }, icon(sign), text);
 /** A line of the form: label, input, what follows. */
 const labelled = (input, text, ...more) =>
   h('div.vl-c-line', h('label', { for: input.id, text }), input, more);
@@ -68,7 +65,7 @@ export class CompareView {
     const picker = files('files', COMPARE.files, { multiple: true, accept });
     const folder = files('folder', COMPARE.folder, { webkitdirectory: true });
     const opener = (sign, text, input) =>
-      h('button.vl-secondary', { on: { click: () => input.click() } }, icon(sign), text);
+      button(text, () => input.click(), 'vl-secondary', { sign });
     this.listed = h('span.vl-help');
     this.clear = button(COMPARE.clear, () => bench.removeFiles(), 'vl-small', { hidden: true });
     this.question = h('input', { type: 'text', id: 'vl-c-question' });
@@ -107,11 +104,12 @@ export class CompareView {
   /** Build the buttons that run and stop, the progress, and the line that says what happens. */
   buildActions() {
     const { bench } = this;
-    const off = { disabled: true };
-    this.go = act('vl-c-run', 'vl-primary', 'play', COMPARE.run, () => bench.run());
-    this.halt = act('vl-c-stop', 'vl-secondary', 'stop', W.ask.stop, () => bench.stop(), off);
-    const hidden = { hidden: true };
-    this.onward = act('vl-c-on', 'vl-secondary', 'play', COMPARE.goOn, () => bench.goOn(), hidden);
+    const go = { id: 'vl-c-run', sign: 'play' };
+    const halt = { id: 'vl-c-stop', sign: 'stop', disabled: true };
+    const onward = { id: 'vl-c-on', sign: 'play', hidden: true };
+    this.go = button(COMPARE.run, () => bench.run(), 'vl-primary', go);
+    this.halt = button(W.ask.stop, () => bench.stop(), 'vl-secondary', halt);
+    this.onward = button(COMPARE.goOn, () => bench.goOn(), 'vl-secondary', onward);
     const bar = { max: 1, value: 0, hidden: true, 'aria-label': COMPARE.progress };
     this.progress = h('progress', bar);
     this.status = h('p.vl-help', { role: 'status' });
@@ -128,7 +126,8 @@ export class CompareView {
     this.more = folded('details.vl-card.vl-c-more', COMPARE.more, this.tables);
     this.answers = h('div.vl-stack');
     this.notes = h('div.vl-help');
-    const save = (as, text, click) => act(`vl-c-${as}`, 'vl-secondary', 'save', text, click);
+    const save = (as, text, click) =>
+      button(text, click, 'vl-secondary', { id: `vl-c-${as}`, sign: 'save' });
     this.export = save('save', COMPARE.save, () => bench.save());
     const figure = (as) => save(as, COMPARE.figure(as.toUpperCase()), () => bench.saveFigure(as));
     this.figures = h('div.vl-buttons', ['svg', 'pdf'].map(figure));
@@ -178,7 +177,8 @@ export class CompareView {
   /** Name the visitor's own files, and say how many were left out. */
   showFiles(left) {
     const names = this.bench.files.map(({ name }) => name);
-    put(this.listed, names.length || left ? COMPARE.listed(names, left) : '');
+    put(this.listed, names.length || left ? COMPARE.listed(names, left, this.bench.read) : '');
+    this.show();
     this.clear.hidden = !names.length;
   }
 

@@ -18,8 +18,8 @@ export const COMPARE = {
   files: 'Add pictures or clips',
   folder: 'Add a folder',
   clear: 'Take all away',
-  listed: (names, left) =>
-    `${count(names.length, 'file')}${names.length ? `: ${names.slice(0, 5).join(', ')}${names.length > 5 ? ', …' : ''}` : ''}${left ? `; ${left} of another kind left out` : ''}`,
+  listed: (names, left, questions) =>
+    `${count(names.length, 'file')}${names.length ? `: ${names.slice(0, 5).join(', ')}${names.length > 5 ? ', …' : ''}; ${count(questions, 'question')}` : ''}${left ? `; ${left} of another kind left out` : ''}`,
   question: 'Ask of each of them',
   fields: {
     questions: 'Maximum questions',
