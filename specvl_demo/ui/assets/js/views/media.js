@@ -26,7 +26,7 @@ export class MediaWell {
     const accept = [...limits.picture_types, ...limits.clip_types].join(',');
     const more = { id: 'vl-files', multiple: true, accept };
     this.input = filePicker(W.media.choose, (list) => files.add(list), more);
-    this.strip = h('ul.vl-thumbs', { 'aria-label': W.media.list });
+    this.strip = h('ul.vl-thumbs', { 'aria-label': W.media.title });
     this.outside = h('ul.vl-refused');
     this.note = h('p.vl-help.vl-media-note', { role: 'status' });
     this.hint = h('p.vl-drop-hint', W.media.hint);

@@ -488,12 +488,11 @@ export const W = {
     },
   },
   media: {
-    title: 'Pictures or a clip',
-    choose: 'Choose pictures or a clip',
-    list: 'Pictures and clips of the question',
+    title: 'Pictures and clips',
+    choose: 'Choose pictures or clips',
     upload: 'Upload',
     camera: 'Camera',
-    hint: 'Drop pictures or a clip here, or paste one.',
+    hint: 'Drop pictures or clips here, or paste one.',
     take: 'Take the picture',
     cancel: 'Cancel',
     remove: (name) => `Remove ${name}`,
@@ -514,9 +513,9 @@ export const W = {
   },
   start: {
     example: (title) =>
-      `There is no recorded race for “${title}”. Press Run the race: autoregressive decoding and the chosen methods answer it side by side.`,
+      `There is no recorded race for “${title}”. Press Run the race to see its answers side by side.`,
     title: 'Watch a model answer twice',
-    text: 'Pick an example, or add a picture and a question, and run the race: autoregressive decoding and the methods you choose answer side by side.',
+    text: 'Pick an example, or add a picture and a question, and run the race: all lanes answer side by side.',
   },
   run: {
     recorded: 'Recorded race',
