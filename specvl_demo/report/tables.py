@@ -110,8 +110,8 @@ def _latex(text: str) -> str:
 
 
 def cell_grid(rows: Rows, columns: Sequence[str]) -> list[list[str]]:
-    """Return the cells of the rows as displayed."""
-    return [[one_line(format_cell(row.get(column))) for column in columns] for row in rows]
+    """Return the cells of the rows as displayed, with as many digits below each other."""
+    return [[one_line(format_cell(row.get(key), "#.3g")) for key in columns] for row in rows]
 
 
 def to_csv(rows: Rows, columns: Sequence[str]) -> str:
@@ -176,16 +176,16 @@ def log_probabilities(round_: Round) -> list[JsonObject]:
     return [rows[at] | {"top": rows[at + 1 : at + k]} for at in range(0, len(rows), k or 1)]
 
 
-def format_cell(value: Any) -> str:
+def format_cell(value: Any, digits: str = ".3g") -> str:
     """Return a value for display: three significant digits, yes and no, blank for unknown."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+        return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:{digits}}"
     if isinstance(value, list | tuple):
-        return ", ".join(format_cell(item) for item in value)
+        return ", ".join(format_cell(item, digits) for item in value)
     return str(value)
 
 

@@ -71,7 +71,7 @@ def test_a_comparison_is_stopped_gone_on_with_and_saved(opened, tmp_path):
     open_tab(opened, "Compare")
     view = opened.locator(".vl-compare")
     expect(view).to_contain_text("Asked of Pocket")
-    expect(view).to_contain_text("60 answers; how long they take is unknown until a race has run")
+    expect(view).to_contain_text("60 answers; how long they take is known after the next race")
     view.get_by_label("LVSpec").check()
     for name, value in (("questions", "4"), ("repeats", "2"), ("temperature", "0.5")):
         view.locator(f"#vl-c-{name}").fill(value)
@@ -101,6 +101,7 @@ def test_a_comparison_is_stopped_gone_on_with_and_saved(opened, tmp_path):
     with zipfile.ZipFile(saved.value.path()) as archive:
         assert {"bench.md", "1-decoding.csv"} <= set(archive.namelist())
         assert archive.read("1-decoding.tex").decode().startswith(r"\begin{tabular}{lr")
+        assert not re.search(r"[ τ]", "".join(archive.namelist()))
         traces = [name for name in archive.namelist() if name.startswith("traces/")]
         table = list(csv.DictReader(io.StringIO(archive.read("1-decoding.csv").decode())))
         kept = archive.read(traces[0]).decode()

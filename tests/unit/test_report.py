@@ -286,6 +286,7 @@ def test_lane_rows_have_the_fields_of_the_command_line():
 def test_tables_leave_unknown_blank_and_take_words_as_words():
     """Neither markup of strangers nor formulas of spreadsheets."""
     rows = [{"method": "<b>|x", "tau": None, "ok": True}, {"method": "=1+1", "tau": 2.34567}]
+    assert tables.cell_grid([{"x": 1.0}, {"x": 2.37}], "x") == [["1.00"], ["2.37"]]
     markdown = tables.to_markdown(rows, ("method", "tau", "ok"))
     assert "\\<b\\>\\|x" in markdown and "2.35" in markdown and "None" not in markdown
     assert len({line.count("|") - line.count("\\|") for line in markdown.splitlines()}) == 1

@@ -165,13 +165,14 @@ class BenchRun:
             archive.writestr("bench.svg", page.figure)
             for number, (heading, rows, columns) in enumerate(page.tables, 1):
                 name = f"{number} {heading.split(',')[0]}".lower().replace(" ", "-")
+                name = name.replace("τ", "tau")
                 archive.writestr(f"{name}.csv", tables.to_csv(rows, columns))
                 archive.writestr(f"{name}.tex", tables.to_latex(rows, columns))
             for repeat, measured in enumerate(self.measured, 1):
                 for name in self.methods:
                     for question, lane in zip(self.questions, measured.lanes(name)):
-                        path = f"traces/{question.id}/{name} {repeat}.jsonl"
-                        safe_path = re.sub(r"[^\w/ .=-]", "_", path).replace("..", "_")
+                        path = f"traces/{question.id}/{name}-{repeat}.jsonl"
+                        safe_path = re.sub(r"[^\w/.=-]", "_", path).replace("..", "_")
                         archive.writestr(safe_path, dump_trace(lane.records))
         return packed.getvalue()
 

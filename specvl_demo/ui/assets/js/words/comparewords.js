@@ -39,7 +39,7 @@ export const COMPARE = {
   cost: (answers, tokens, seconds, load) =>
     seconds
       ? `${count(answers, 'answer')}: ${about(seconds)} if each has ${tokens} tokens, at the speed of your last race${load > 0.05 ? `, while other programs use ${(100 * load).toFixed(0)} % of the machine` : ''}.`
-      : `${count(answers, 'answer')}; how long they take is unknown until a race has run here.`,
+      : `${count(answers, 'answer')}; how long they take is known after the next race.`,
   more: 'More tables',
   asking: (i, { questions, repeats }, left) => {
     const again = repeats > 1 ? `, repeat ${Math.floor(i / questions) + 1} of ${repeats}` : '';
