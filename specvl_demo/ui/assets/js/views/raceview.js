@@ -63,7 +63,7 @@ export class RaceView {
     this.tree.node.append(this.strip.node);
     const drawn = h('div.vl-stack', this.tree.node, this.charts.node);
     const pair = h('div.vl-pair', drawn, this.inspector.node);
-    const under = h('div.vl-under', this.legend(), agreement, follow, slow);
+    const under = h('div.vl-under', this.legend(), follow, agreement, slow);
     const parts = [this.busy, numbers, this.scope, this.answers.node, sure, under, pair, ...below];
     this.body = h('div.vl-stage', parts);
     const start = h('div.vl-start', h('h2', W.start.title), this.starting);
