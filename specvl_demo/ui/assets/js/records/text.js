@@ -7,7 +7,8 @@ const MOST_LETTERS = 200;
 export const MOST_TEXT = 20_000;
 
 /** A text cut to what can be laid out: a trace may hold tokens of any length, and marks piled up on
- *  one letter, which take a browser minutes. Where lines are wrapped, several spaces stay. */
+ *  one letter, which take a browser minutes. Several spaces become ones that do not break, so that
+ *  none is lost. */
 export function laid(text, most = MOST_LETTERS) {
   const few = text.length > most ? `${text.slice(0, most)}…` : text;
   const spaced = few.replace(/ {2,}|\t/g, (gap) => '\u00a0'.repeat(gap.length));

@@ -257,7 +257,8 @@ export class Form extends Emitter {
     return question.trim() || media.length ? scope(this.catalog, this.request) : '';
   }
 
-  /** A pair made for what this one cannot judge; undefined where none is here. */
+  /** Another pair, made for a question that the chosen one cannot judge (`scope`); undefined if
+   *  the catalog has none. */
   get fittingPair() {
     return this.scope ? better(this.catalog, this.request) : undefined;
   }

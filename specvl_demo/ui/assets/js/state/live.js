@@ -51,7 +51,7 @@ export class Live extends Emitter {
     const pace = undrawn ? 'undrawn' : this.parts.drawing.name;
     this.setPace(pace);
     if (without.length) stage.tell(W.ask.greedy(without), true);
-    stage.fit();
+    stage.compareWithForm();
     const failure = await this.follow(request, pace);
     form.setRunning(false);
     this.setPace(null);
@@ -127,7 +127,7 @@ export class Live extends Emitter {
     const stopped = race.list.some((lane) => lane.end?.stop === 'cancelled');
     const goesOn = stage.from ? ` ${W.chat.goesOn(stage.from)}` : '';
     const ended = stopped ? W.run.stopped + goesOn : W.run.finished(race.list.length);
-    stage.fit();
+    stage.compareWithForm();
     form.say(failure ?? (written ? ended : ''), failure !== null);
     if (!written && failure === null) {
       stage.tell(W.run.unbegun);

@@ -27,7 +27,7 @@ export class Replay extends Emitter {
     });
   }
 
-  /** How many times slower than it was a race is shown where it is stretched; never faster. */
+  /** By what factor a stretched replay is slower than the race was; at least 1. */
   get stretch() {
     const { duration } = this.race;
     return duration >= WATCHABLE_S || !duration ? 1 : SHOW_S / duration;

@@ -82,7 +82,7 @@ export function takeOver(catalog, request, other) {
   return { taken, unknown };
 }
 
-/** Whether a request can follow the last question: with its pictures, or with further ones.
+/** Whether a request can follow the last question: of the same pair, with its pictures or more.
  *  @param {Request} request @param {Last | null} last */
 export function mayFollow(request, last) {
   if (!last || request.pair !== last.asked.pair) return false;

@@ -41,7 +41,7 @@ export class Stage extends Emitter {
       this.offer();
     });
     race.on('shown', () => point(race));
-    form.on('change', () => this.fit());
+    form.on('change', () => this.compareWithForm());
     form.on('settled', () => this.tell(''));
     form.on('say', ({ text, wrong }) => wrong && this.tell(text, true));
   }
@@ -64,8 +64,9 @@ export class Stage extends Emitter {
     this.emit('offers');
   }
 
-  /** Grey the race on the page while the form requests another one; an error stays visible meanwhile. */
-  fit() {
+  /** Find whether the form asks another race than the one on the page: then grey it, pause its
+   *  replay and say so; else clear the notice. An error stays visible. */
+  compareWithForm() {
     const { form } = this.parts;
     const { form: key, asked, question, scope } = this.parts.race.meta;
     const other = key !== undefined && key !== form.key();
@@ -95,7 +96,7 @@ export class Stage extends Emitter {
     this.offerNext();
     this.emit('open', 'race');
     form.say('');
-    this.fit();
+    this.compareWithForm();
     if (meta.gone) this.tell(W.run.gone(meta.gone), true);
     if (meta.file) this.tell(W.run.fromFile(meta.file));
     if (!play || this.parts.still()) {

@@ -144,7 +144,7 @@ export class Visit {
     }
     const lost = [left && W.run.left, gone && W.run.gone(gone)].filter(Boolean).join(' ');
     if (lost) stage.tell(lost, true);
-    stage.fit();
+    stage.compareWithForm();
   }
 
   /** Show a kept race beside the form, which it may `fit`. gone: names of lost files; left: another one ran then.

@@ -47,5 +47,5 @@ export class Conversation {
   }
 }
 
-/** A small button by its sign. */
-const tool = (name, text, fn) => iconButton(name, text, fn, 'vl-reset', 14);
+/** A small button with the icon of this name. */
+const tool = (icon, text, fn) => iconButton(icon, text, fn, 'vl-reset', 14);

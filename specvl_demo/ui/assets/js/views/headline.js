@@ -41,7 +41,7 @@ export function headline(race) {
     ...(t.n_relaxed ? ['; ', relaxed, W.headline.through(t.n_relaxed)] : []),
     W.headline.answer(!differs, lane.given.text),
     doubted
-      ? doubtful(t, { ...doubted, sentence: clearest.sentence })
+      ? doubtfulSpeed(t, { ...doubted, sentence: clearest.sentence })
       : h('b', W.headline.took(x, total)),
     rivals.length && !doubted && W.headline.fastest(rivals.length + 1),
     price(race, rivals.length ? lane.title : 'it', differs, quoted),
@@ -49,8 +49,9 @@ export function headline(race) {
   ].filter(Boolean);
 }
 
-/** How fast a lane was, where that is doubtful. */
-const doubtful = ({ tau }, doubted) =>
+/** The words for a speed that is not trusted: roughly how fast, or that it is unknown.
+ *  `doubted`: what `doubt` found, with its sentence. */
+const doubtfulSpeed = ({ tau }, doubted) =>
   hedged(doubted) ? W.headline.roughly(doubted) : W.headline.unknown(tau, doubted);
 
 /** What the speed cost: as it is known of an example, or by the words that differ. */

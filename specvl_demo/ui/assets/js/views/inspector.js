@@ -91,7 +91,7 @@ export class Inspector {
     if (going && going === this.going && open === this.open) return;
     this.going = going;
     this.open = open;
-    const round = going && (open ? this.opening(going) : this.round(lane, going));
+    const round = going && (open ? this.roundGoing(going) : this.round(lane, going));
     const parts = round ? [...round, hint()] : this.selection(lane, selected);
     if (parts) this.body.replaceChildren(...parts.filter(Boolean));
   };
@@ -108,8 +108,9 @@ export class Inspector {
     return node === undefined ? this.round(lane, round) : this.showUnused(lane, round, node);
   }
 
-  /** Write the heading for a round in progress: its result is not shown yet. */
-  opening(round) {
+  /** Write the heading for a round in progress, and return an empty body: its result is not shown
+   *  yet. */
+  roundGoing(round) {
     this.head.replaceChildren(
       h('b', W.inspect.round(round.index)),
       h('span', W.inspect.roundGoing(countDrafted(round))),

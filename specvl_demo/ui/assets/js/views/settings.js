@@ -107,6 +107,7 @@ function control(param, id, onset) {
   }
   if (param.kind === 'set') return several(param, id, onset);
   if (param.choices?.length) {
+    /** Hand on what was chosen. */
     const change = () => onset(menu.value);
     const menu = h('select', { id, on: { change } }, options(param.choices));
     return Object.assign(menu, { show: (value) => (menu.value = value) });
