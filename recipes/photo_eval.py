@@ -12,10 +12,10 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -23,15 +23,16 @@ from PIL import Image
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
-from recipes import photo_questions, photo_scores, photo_writer
+from recipes import answers, photo_questions, photo_scores, photo_writer
 from recipes.photo_data import TEST_CROP, Photo, Thing, read, read_things, view
 from recipes.photo_tasks import TEST_PROMPTS, held_out
 from recipes.photo_writer import ANSWER, ASK
+from specvl_demo.core.types import Prompt
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.calibration import text_context
 from specvl_demo.decoders.sequence import prefill
+from specvl_demo.options import Sampling
 from specvl_demo.question import Question
-from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loaded import LoadedPair
 from specvl_demo.vlm.encoder import LanguageModel
 
@@ -41,23 +42,29 @@ LONG = {"Describe the picture in detail.": 3, "Write a short story about this pi
 """Questions for long answers, and the different sentences that an answer should have."""
 
 
-def ask(loaded: LoadedPair, questions: Iterable[tuple[Path, int, str]], most: int) -> list[str]:
+def ask(
+    loaded: LoadedPair, questions: Sequence[tuple[Path, int, str]], max_tokens: int
+) -> list[str]:
     """Return greedy answers to (path, view, question), by the target as it runs in the app: in its
-    own precision, with AR's steps.
+    own precision.
     """
-    model: Any = loaded.models.target.vlm.model
-    size, ar = model.config.vision_config.image_size, choosing.choose(loaded.pair, "ar")
+    target, model = loaded.models.target, cast("Any", loaded.models.target.vlm.model)
+    size = model.config.vision_config.image_size
 
-    def answer(path: Path, number: int, question: str) -> str:
+    def prompt(path: Path, number: int, question: str) -> Prompt:
         image = Image.open(path).convert("RGB")
-        shown = Question(question, (image,), max_new_tokens=most)
-        asked = session.make_request(loaded, shown, detail="light")
+        made = loaded.prompter.prompt(Question(question, (image,)), room=max_tokens)
         pixels = view(image, number, path.name, size)[None]
-        seen = replace(asked.prompt, inputs={**asked.prompt.inputs, "pixel_values": pixels})
-        (lane,) = session.run_lanes(loaded, replace(asked, prompt=seen), [ar])
-        return lane.text.strip()
+        return replace(made, inputs={**made.inputs, "pixel_values": pixels})
 
-    return [answer(*one) for one in tqdm(list(questions), mininterval=5, disable=None)]
+    texts: list[str] = []
+    for start in tqdm(range(0, len(questions), answers.TOGETHER), mininterval=5, disable=None):
+        prompts = [prompt(*each) for each in questions[start : start + answers.TOGETHER]]
+        greedy = [Sampling()] * len(prompts)
+        decoded = answers.answer(target, prompts, greedy, max_tokens)
+        for made, ids in zip(prompts, decoded, strict=True):
+            texts.append(loaded.token_texts.text_after(int(made.ids[-1]), ids).strip())
+    return texts
 
 
 @torch.inference_mode()
@@ -115,8 +122,8 @@ def questions(loaded: LoadedPair, photos: Sequence[Photo]) -> dict[str, Any]:
         row = {"photograph": path.name, "question": q.question, "told": told, "truth": q.answer}
         examples.append(row)
     kinds = {}
-    for kind, answers in sorted(truths.items()):
-        n, [(_, most)] = answers.total(), answers.most_common(1)
+    for kind, truth in sorted(truths.items()):
+        n, [(_, most)] = truth.total(), truth.most_common(1)
         kinds[kind] = {"n": n, "exact": right[kind] / n, "majority": most / n}
     exact = sum(right.values()) / max(1, len(asked))
     return {"n": len(asked), "exact": exact, "kinds": kinds, "examples": examples}

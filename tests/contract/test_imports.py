@@ -74,9 +74,9 @@ FOR_RECIPES = """
 __main__ cli.parse core.highest core.sampling core.tree core.types decoders.backend
 decoders.calibration decoders.sequence methods.dream methods.eagle3 methods.heads.blocks
 methods.heads.features methods.heads.files options pairs pairs.base_weights pairs.fingerprints
-pairs.fitting pairs.machine pairs.on_disk question serving.choosing serving.custom serving.loaded
-serving.loader serving.session vlm.efficientnet_lite vlm.eight_bits vlm.encoder vlm.photo_assembly
-vlm.prompts vlm.shared_drafter vlm.target
+pairs.fitting pairs.machine pairs.on_disk question serving.custom serving.loaded serving.loader
+vlm.efficientnet_lite vlm.eight_bits vlm.encoder vlm.photo_assembly vlm.prompts vlm.shared_drafter
+vlm.target
 """
 """The surface of the package for those who make weights, sorted: modules whose public names the
 recipes take. One more enters here, on purpose; one that none of them takes any more leaves.
