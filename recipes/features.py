@@ -254,7 +254,7 @@ def _rows(
     """Return one conversation as a shard stores it; see `Rows`."""
     weight = model.get_input_embeddings().weight
     inputs = BatchFeature(dict(example.inputs)).to(weight.device, weight.dtype)
-    model(**inputs, use_cache=False)
+    model.base_model(**inputs, use_cache=False)  # without the output head, which nothing reads
     assert seen.embeds is not None and seen.features is not None
     n, visual = example.answer.shape[0], example.visual
     keep = torch.ones(n, dtype=torch.bool) if needs.visual else ~visual
