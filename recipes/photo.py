@@ -60,7 +60,7 @@ class Recipe:
 
 
 # How much a token of each kind of answer counts.
-WEIGHTS = {"question": 3.0, "thing": 2.0, "own": 0.2, "wrong": 4.0}
+WEIGHTS = {"question": 3.0, "thing": 2.0, "own": 0.2, "wrong": 6.0}
 SAID = 0.25
 """Weight of the next-token loss of plain chat relative to the divergence from the base."""
 

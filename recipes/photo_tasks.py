@@ -52,17 +52,17 @@ ORDERED = ("First: {}", " Then: {}")
 # target's own answers, if there are any; the rest are photographs, with their own mixture below:
 # probabilities that a visit asks for each kind of answer.
 SHARES = {
-    "described": 0.24,
-    "thing": 0.15,
-    "scene": 0.06,
+    "described": 0.22,
+    "thing": 0.14,
+    "scene": 0.04,
     "pair": 0.02,
     "clip": 0.005,
     "plain": 0.09,
-    "own": 0.09,
+    "own": 0.18,
 }
 VISITS = {"question": 0.4, "next": 0.2, "turn": 0.07}
-# Chances that a visit to what was described asks for the story, and for a short answer too.
-TOLD, SHORTLY = 0.7, 0.6
+TOLD = 0.7
+"""Chance that a visit to what was described asks for the story."""
 QUESTIONS, NAMED = 2, 0.4
 # Of a thing's visits, how many tell what is known in a second turn; of the others, how many name
 # it first.
@@ -273,7 +273,8 @@ class Tasks:
 
     def at_length_row(self, rng: random.Random) -> Row:
         """Return a photograph that was described by looking: the description, with a question that
-        follows it, another question, sometimes the story, sometimes one of people's captions.
+        follows it, another question, sometimes the story. People's captions are left to `photo`,
+        which rewards them.
         """
         index = rng.choice(self.at_length)
         photo = self.photos[index]
@@ -284,9 +285,6 @@ class Tasks:
         nodes = [self._ask(rng.choice(DESCRIBE), description)]
         nodes += [self._ask(q, self._answer(a, "question")) for q, a in questions]
         nodes += self._story(seen, rng)
-        if rng.random() < SHORTLY:
-            (caption,) = rng.choices(photo.captions, self.agreed[index])
-            nodes.append(self._ask(rng.choice(SHORT), self._answer(caption, "caption")))
         return self._row([self._view("train", index, rng)], nodes)
 
     def _story(self, seen: Described, rng: random.Random) -> list[Node]:
