@@ -60,7 +60,8 @@ PLAYED_BACK = """() => {
       for (const node of kept.querySelectorAll('del, [hidden], .rejected')) node.remove();
       return [kept.textContent, race.list[i].text];
     }),
-    [...document.querySelectorAll('.vl-rest')].map((n) => n.ariaHidden === 'true' && n.textContent),
+    [...document.querySelectorAll('.vl-words .vl-rest')].map(
+      (n) => n.ariaHidden === 'true' && n.textContent),
     document.querySelectorAll('.vl-lane [data-i]').length]), 300));
 }"""
 
