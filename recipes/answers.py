@@ -76,7 +76,9 @@ def ask_all(
     banned, done = target.vocabulary.banned, written(out, weights)
     bar = tqdm(desc="the target's answers", total=len(lines), initial=done, disable=None)
     with out.open("a") as file, bar:
-        for batch in batches(lines):
+        # A state that follows one line of tokens would take up padding.
+        size = TOGETHER if target.decoder.eager_cache(1, 1).branches else 1
+        for batch in batches(lines, size):
             fresh, done = batch[done:], max(0, done - len(batch))
             prompts = [prompt_of(prompter, line, folder, max_tokens) for line in fresh]
             answers = (
@@ -89,12 +91,12 @@ def ask_all(
             bar.update(len(fresh))
 
 
-def batches(lines: Sequence[Line]) -> list[list[Line]]:
+def batches(lines: Sequence[Line], size: int) -> list[list[Line]]:
     """Return lines that are answered together, in an order that does not depend on their kinds:
     with the same question and as many pictures, prompts and answers are about equally long.
     """
     alike = sorted(lines, key=lambda line: (len(line.get("images", ())), line["prompt"]))
-    made = [alike[i : i + TOGETHER] for i in range(0, len(alike), TOGETHER)]
+    made = [alike[i : i + size] for i in range(0, len(alike), size)]
     random.Random(0).shuffle(made)
     return made
 
