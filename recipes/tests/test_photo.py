@@ -403,6 +403,25 @@ def test_what_an_answer_says_again_is_marked():
     assert packed.kinds == node.kinds and packed.targets.tolist() == ids
 
 
+def test_the_end_of_a_short_story_is_wrong(tmp_path: Path, tokenizer: PreTrainedTokenizerFast):
+    """Not that of a longer one, of a description, or of an answer that was cut off."""
+    photo = photo_data.Photo(tmp_path / "a.jpg", DOGS)
+    words = ("dog", "man", "ball", "hat")
+    sentences = [tokenizer(f" A {w} runs .", add_special_tokens=False).input_ids for w in words]
+    end, story = [tokenizer.eos_token_id], photo_tasks.STORY[0]
+    answers = [
+        (story, [*sum(sentences[:3], []), *end]),
+        (story, [*sum(sentences, []), *end]),
+        (story, [*sum(sentences[:3], []), 5]),
+        (photo_tasks.DESCRIBE[0], [*sum(sentences[:3], []), *end]),
+    ]
+    lines = [{"images": ["a.jpg"], "prompt": q, "answer_ids": ids} for q, ids in answers]
+    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    tasks = photo_tasks.Tasks(tokenizer, [photo], [], tmp_path, ROWS, seed=1)
+    ending = [(q, node.ids) for *_, q, node in tasks.own if node.kinds[-1] == "wrong"]
+    assert ending == answers[:1]
+
+
 def test_sampled_captions_count_by_how_much_better_they_are(
     tmp_path: Path, tokenizer: PreTrainedTokenizerFast
 ):
