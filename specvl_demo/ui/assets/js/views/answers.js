@@ -5,16 +5,11 @@ import { LaneView } from './lane.js';
 import { MOST_TEXT, laid, shown } from '../records/text.js';
 import { W } from '../words/words.js';
 
-/** @import { Painter } from './paint.js' */
-/** @import { Race } from '../state/race.js' */
-/** @import { Lane } from '../records/fold.js' */
-
-/** Shows the answers of all lanes. */
 export class Answers {
   /** By name. @type {Map<string, LaneView>} */
   lanes = new Map();
 
-  /** onback: the race from which branches were taken is wanted.
+  /** onback(): show the race from which branches were taken.
    *  @param {Race} race @param {Painter} painter @param {() => void} onback */
   constructor(race, painter, onback) {
     this.race = race;
@@ -39,7 +34,7 @@ export class Answers {
     race.on('lane focus', () => this.markBeside());
   }
 
-  /** Add a lane's answer. @param {Lane} lane */
+  /** @param {Lane} lane */
   add(lane) {
     const view = new LaneView(this.race, lane, this.painter);
     this.lanes.set(lane.name, view);
@@ -47,7 +42,7 @@ export class Answers {
     this.node.dataset.count = String(this.node.children.length);
   }
 
-  /** Scroll the other answers as far as this one, once the race is over. */
+  /** Once the race is over, scroll the other answers as far as this one. */
   scrollAlike(scrolled) {
     if (this.race.head !== null || !this.race.finished) return;
     for (const { box } of this.lanes.values())

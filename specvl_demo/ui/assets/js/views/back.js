@@ -27,14 +27,20 @@ export function backCloses(close) {
   };
 }
 
-/** A dialog over the whole screen, where the browser lets a page fill it, and `fill`, which opens
- *  it. @param {{ title: string, keys: string }} words
- *  @param {(event: KeyboardEvent) => void} key */
-export function overScreen({ title, keys }, key, stage, tools) {
+/** A dialog over the whole screen, where the browser lets a page fill it, and `fill`, which opens it. moves: what
+ *  keys do, PageUp and PageDown being what a presenter's remote sends. @param {{ title: string, keys: string }} words
+ *  @param {{ [key: string]: () => void }} moves */
+export function overScreen({ title, keys }, moves, stage, tools) {
+  const keydown = (event) => {
+    const presses = [' ', 'Enter'].includes(event.key) && event.target.closest('button');
+    if (!Object.hasOwn(moves, event.key) || presses) return;
+    event.preventDefault();
+    moves[event.key]();
+  };
   const close = tool(W.close, () => dialog.close());
   const dialog = h(
     'dialog.vl-story',
-    { 'aria-label': title, on: { keydown: key } },
+    { 'aria-label': title, keydown },
     stage,
     h('div.vl-story-tools', tools, h('span.vl-help.vl-keys', keys), close),
   );
@@ -47,7 +53,6 @@ export function overScreen({ title, keys }, key, stage, tools) {
   document.addEventListener('fullscreenchange', () => {
     if (!document.fullscreenElement) dialog.close();
   });
-  /** Open the dialog. */
   const fill = async () => {
     await document.documentElement.requestFullscreen?.().catch(() => null);
     dialog.showModal();

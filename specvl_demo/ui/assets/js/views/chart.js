@@ -1,10 +1,13 @@
-/* One Plotly chart: a card with a title, the page's own legend and a plot that redraws cheaply. A spec
-   (see charts.js) says what it draws. */
+/* One Plotly chart: a card with a title, the page's own legend and a plot that redraws cheaply. Its `ChartSpec`
+   (types.d.ts) says what it draws. */
 
-import { h, put } from './dom.js';
+import { h, put, refill } from './dom.js';
 import { term } from './explain.js';
 import { forPlotly } from '../records/text.js';
 import { W } from '../words/words.js';
+
+const CONFIG = { displayModeBar: false, doubleClick: false };
+const LEGEND = ['name', 'colour', 'dash', 'fill', 'help']; // of a line, what its entry shows
 
 let loading = null;
 
@@ -13,7 +16,7 @@ export function plotly(url) {
   loading ??= new Promise((resolve, reject) => {
     const load = () => resolve(window.Plotly);
     const error = () => reject(new Error(`could not load ${url}`));
-    document.head.append(h('script', { src: url, on: { load, error } }));
+    document.head.append(h('script', { src: url, load, error }));
   });
   return loading;
 }
@@ -21,40 +24,38 @@ export function plotly(url) {
 /** The colours of the dark theme (true) and the light one, once they were read. */
 const palettes = {};
 
-/** The theme's colours, read where a chart stands. */
-function palette(node) {
+/** The theme's colours, read where a chart stands. @returns {Colours} */
+function readColours(node) {
   const style = getComputedStyle(node);
-  /** A colour of the theme. */
-  const of = (name) => style.getPropertyValue(`--vl-${name}`).trim();
-  /** The `n` colours of the theme that are numbered under this name. */
-  const some = (name, n) => Array.from({ length: n }, (_, i) => of(`${name}-${i}`));
-  const named = ['muted', 'line', 'draft', 'relaxed', 'shade'].map((name) => [name, of(name)]);
-  return { ...Object.fromEntries(named), lanes: some('lane', 7), series: some('series', 6) };
+  const colour = (name) => style.getPropertyValue(`--vl-${name}`).trim();
+  const numbered = (name, n) => Array.from({ length: n }, (_, i) => colour(`${name}-${i}`));
+  return {
+    muted: colour('muted'),
+    line: colour('line'),
+    draft: colour('draft'),
+    relaxed: colour('relaxed'),
+    shade: colour('shade'),
+    lanes: numbered('lane', 7),
+    series: numbered('series', 6),
+  };
 }
 
-const CONFIG = { displayModeBar: false, doubleClick: false };
-
-/** A chart that draws what its spec builds. */
 export class Chart {
-  /** spec: {id, title, help; told: whether it is explained elsewhere; x, y, right: names of the axes;
-   *  whole: x are whole numbers; xunit: the steps in which the x axis grows; click(race, point): what
-   *  a click on a point does; build(race, colours)}. build returns {traces, shapes: as Plotly takes
-   *  them; legend: [{name, colour, dash, fill, help}]; note, say: a sentence below, and one for screen
-   *  readers; xmin, xmax, xend: where x ends for good; ymin, ymax, rightRange: [low, high]}, {note}
-   *  where there is nothing to draw yet, or null. */
-  constructor(spec, race, painter, url) {
+  /** @param {ChartSpec} spec @param {Race} race @param {Painter} painter @param {string} plotlyUrl */
+  constructor(spec, race, painter, plotlyUrl) {
     this.spec = spec;
     this.race = race;
     this.painter = painter;
-    this.url = url;
+    this.plotlyUrl = plotlyUrl;
     this.legend = h('ul.vl-legend');
+    this.note = h('p.vl-help.vl-chart-note');
     this.plot = h('div.vl-plot', { role: 'img', 'aria-label': spec.title });
     this.node = h(
       'section.vl-card.vl-chart',
       { data: { chart: spec.id } },
       h('header', h('h2', { title: spec.help }, term(spec.title, spec.told ? '' : spec.help))),
       this.legend,
-      (this.note = h('p.vl-help.vl-chart-note')),
+      this.note,
       this.plot,
     );
     this.revision = 0;
@@ -80,20 +81,21 @@ export class Chart {
   draw() {
     if (!window.Plotly) {
       const missing = () => put(this.plot, W.charts.unreachable);
-      plotly(this.url).then(() => this.update(true), missing);
+      plotly(this.plotlyUrl).then(() => this.update(true), missing);
       return;
     }
-    this.colours = palettes[document.body.classList.contains('dark')] ??= palette(this.node);
-    const built = this.spec.build(this.race, this.colours);
-    const empty = !built?.traces;
-    this.node.classList.toggle('empty', empty);
-    put(this.note, built?.note || '');
-    this.write(built ?? {});
-    if (empty) return;
+    this.colours = palettes[document.body.classList.contains('dark')] ??= readColours(this.node);
+    const drawing = this.spec.build(this.race, this.colours) ?? {};
+    const { traces, note, say } = drawing;
+    this.node.classList.toggle('empty', !traces);
+    put(this.note, note || '');
+    this.writeLegend(drawing.legend ?? []);
+    if (say) this.plot.setAttribute('aria-label', say);
     const { clientWidth: width, clientHeight: height } = this.plot;
-    if (!width) return;
-    const layout = { ...this.frame(built), width, height, datarevision: (this.revision += 1) };
-    window.Plotly.react(this.plot, built.traces.map(literal), layout, CONFIG);
+    if (!traces || !width) return;
+    this.revision += 1;
+    const layout = { ...this.layout(drawing), width, height, datarevision: this.revision };
+    window.Plotly.react(this.plot, traces.map(literal), layout, CONFIG);
     if (!this.started) {
       this.started = true;
       this.plot.on('plotly_click', (e) => this.spec.click?.(this.race, e.points[0]));
@@ -101,38 +103,35 @@ export class Chart {
   }
 
   /** The layout around the traces: axes up to `xend` if the end is known, else growing in steps, so
-   *  that most redraws leave them unchanged. */
-  frame({ xmin = 0, xmax, xend = null, ymax, ymin = 0, rightRange = null, shapes = [] }) {
-    const c = this.colours;
-    const axis = {
-      color: c.muted,
-      gridcolor: c.line,
-      zeroline: false,
-      fixedrange: true,
-    };
-    const name = (text) => ({ text: forPlotly(text), standoff: 8, font: { size: 12 } });
+   *  that most redraws leave them unchanged. @param {Drawing} drawing */
+  layout({ xmin = 0, xmax, xend = null, ymax, ymin = 0, rightRange = null, shapes = [] }) {
+    const { muted: color, line: gridcolor } = this.colours;
+    const { spec } = this;
+    const axis = (text, more) => ({
+      ...{ color, gridcolor, zeroline: false, fixedrange: true },
+      title: { text: forPlotly(text), standoff: 8, font: { size: 12 } },
+      ...more,
+    });
+    const few = spec.whole && (xend ?? xmax) < 6;
     return {
       margin: { l: 48, r: rightRange ? 42 : 10, t: 8, b: 38 },
       showlegend: false,
       paper_bgcolor: 'rgba(0,0,0,0)',
       plot_bgcolor: 'rgba(0,0,0,0)',
-      font: { family: 'inherit', size: 12, color: c.muted },
+      font: { family: 'inherit', size: 12, color },
       hovermode: this.race.finished ? 'x unified' : false,
       dragmode: false,
       shapes,
       hoverlabel: { font: { size: 12 } },
-      xaxis: {
-        ...axis,
-        range: [xmin, xend ?? ceilTo(xmax, this.spec.xunit ?? 10)],
+      xaxis: axis(spec.x, {
+        range: [xmin, xend ?? ceilTo(xmax, spec.xunit ?? 10)],
         nticks: 5,
-        ...(this.spec.whole && (xend ?? xmax) < 6 && { tick0: 1, dtick: 1 }),
+        ...(few && { tick0: 1, dtick: 1 }),
         showgrid: false,
-        title: name(this.spec.x),
-      },
-      yaxis: { ...axis, range: [ymin, ymax], nticks: 4, title: name(this.spec.y) },
+      }),
+      yaxis: axis(spec.y, { range: [ymin, ymax], nticks: 4 }),
       ...(rightRange && {
-        yaxis2: {
-          ...axis,
+        yaxis2: axis(spec.right, {
           range: rightRange,
           tickmode: 'auto', // not at the heights of the left axis's
           nticks: 4,
@@ -140,35 +139,30 @@ export class Chart {
           overlaying: 'y',
           side: 'right',
           showgrid: false,
-          title: name(this.spec.right),
-        },
+        }),
       }),
     };
   }
 
-  /** Write the legend, and the sentence for screen readers. */
-  write({ legend = [], say }) {
-    const key = JSON.stringify(legend);
-    const line = ({ name, colour, dash, fill, help }) =>
-      h('li', { title: help }, colour && mark(colour, fill, dash), name);
-    if (key !== this.legendKey) this.legend.replaceChildren(...legend.map(line));
+  /** @param {LegendEntry[]} legend */
+  writeLegend(legend) {
+    const key = JSON.stringify(legend, LEGEND);
+    if (key === this.legendKey) return;
     this.legendKey = key;
-    if (say) this.plot.setAttribute('aria-label', say);
+    const entry = ({ name, colour, dash, fill, help }) =>
+      h('li', { title: help }, colour && legendSign(colour, fill, dash), name);
+    refill(this.legend, legend.map(entry));
   }
 }
 
 /** The sign of a line, an area or a point in the legend. */
-const mark = (colour, fill, dash) =>
+const legendSign = (colour, fill, dash) =>
   /[●◆◇]/.test(dash ?? '')
     ? h('b', { style: { color: colour }, text: dash })
     : h('i', { class: `${fill ? 'fill' : 'line'} ${dash ?? ''}`, style: { '--c': colour } });
 
-/** A trace whose words Plotly shows unchanged. */
-function literal(trace) {
-  const { name, text } = trace;
-  const words = Array.isArray(text) ? text.map(forPlotly) : forPlotly(text);
-  return { ...trace, name: forPlotly(name), ...(text && { text: words }) };
-}
+/** A trace whose name Plotly shows unchanged. */
+const literal = (trace) => ({ ...trace, name: forPlotly(trace.name) });
 
 /** A number rounded up to a multiple of `unit`, so that axes do not move with every point. */
 export function ceilTo(x, unit) {

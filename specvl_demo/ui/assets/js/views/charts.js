@@ -1,4 +1,4 @@
-/* The contents of the charts that all races have; a method's own are declarations, see declared.js. */
+/* The contents of the charts that all races have, and of a bench's; a method's own are declarations, see declared.js. */
 
 import { ceilTo } from './chart.js';
 import { countDrafted, countKept, pace } from '../records/fold.js';
@@ -9,8 +9,8 @@ export const DASHES = ['solid', 'dash', 'longdash', 'dot', 'dashdot', 'longdashd
 const MOST_POINTS = 1500;
 const SETTLED = 3; // a ratio of fewer tokens says nothing yet and would stretch the axis
 
-/** A plain line, or points, as Plotly takes it. */
-export const flat = (x, y, more) => ({
+/** A line, or points, as Plotly takes it. */
+export const scatter = (x, y, more) => ({
   type: 'scatter',
   mode: 'lines',
   x,
@@ -18,6 +18,10 @@ export const flat = (x, y, more) => ({
   hoverinfo: 'x+y+name',
   ...more,
 });
+
+/** A line of the legend as Plotly takes it. */
+const solid = ({ x, y, name, colour: color, dash, opacity }, more) =>
+  scatter(x, y, { name, opacity, line: { color, width: 2, dash }, ...more });
 
 /** A lane's rounds as far as they are shown, thinned if they are more than a chart can show. */
 export function shownRounds(race, lane) {
@@ -27,7 +31,7 @@ export function shownRounds(race, lane) {
 }
 
 /** A lane's running speedup as a line; null as long as there is none. */
-function running(race, lane, c) {
+function runningSpeedup(race, lane, colours) {
   const rough = hedged(doubt(race, lane));
   const points = shownRounds(race, lane)
     .map(({ index }) => [lane.totalsAfter(index + 1), pace(lane, race.baseline, index + 1)])
@@ -37,13 +41,14 @@ function running(race, lane, c) {
     name: rough ? W.charts.rough(lane.title, rough) : lane.title,
     x: points.map(([at]) => at.clock_s),
     y: points.map(([, so]) => so),
-    colour: c.lanes[lane.colour],
+    colour: colours.lanes[lane.colour],
     dash: rough ? 'dot' : DASHES[(lane.colour - 1) % DASHES.length],
     opacity: rough ? 0.5 : 1,
   };
 }
 
-/** Speedup of every lane after each round; for a lane whose times are not meaningful, the reason. */
+/** Speedup of every lane after each round; for a lane whose times are not meaningful, the reason.
+ *  @type {ChartSpec} */
 export const speedup = {
   id: 'speedup',
   title: W.charts.speedup,
@@ -52,15 +57,14 @@ export const speedup = {
   x: W.charts.seconds,
   y: W.charts.times,
   xunit: 0.5,
-  /** A line for each lane that is timed; the reason where none is. */
-  build(race, c) {
+  build(race, colours) {
     const { baseline, rivals } = race;
     if (!baseline?.rounds.length) return null;
     const { noSpeedup } = W.charts;
     const reasons = doubts(race);
     const without = rivals.filter((lane) => doubt(race, lane) && !hedged(doubt(race, lane)));
     const timed = rivals.filter((lane) => !without.includes(lane));
-    const lines = timed.map((lane) => running(race, lane, c)).filter(Boolean);
+    const lines = timed.map((lane) => runningSpeedup(race, lane, colours)).filter(Boolean);
     if (!lines.length) {
       const titles = (lanes) => (reasons.length > 1 ? lanes.map((l) => l.title) : []);
       const note = reasons.map(([why, lanes]) => noSpeedup(why, titles(lanes))).join(' ');
@@ -70,43 +74,47 @@ export const speedup = {
       name: W.charts.without(lane.title),
       help: noSpeedup(doubt(race, lane)),
     });
-    const told = (lane) => hedged(doubt(race, lane)) ?? race.speedup(lane);
-    const say = (lane) => [lane.title, fmt.times(without.includes(lane) ? null : told(lane))];
+    const speed = (lane) => hedged(doubt(race, lane)) ?? race.speedup(lane);
+    const say = (lane) => [lane.title, fmt.times(without.includes(lane) ? null : speed(lane))];
     const ended = timed.every((lane) => lane.end);
     return {
-      traces: lines.map(({ x, y, name, colour: color, dash, opacity }) =>
-        flat(x, y, { name, opacity, line: { color, width: 2, dash } }),
-      ),
-      legend: [
-        ...lines.map(({ name, colour, dash }) => ({ name, colour, dash })),
-        ...without.map(unknown),
-      ],
+      traces: lines.map((line) => solid(line)),
+      legend: [...lines, ...without.map(unknown)],
       note: reasons.map(([why]) => noSpeedup(why)).join(' '),
       xmax: Math.max(0.2, ...lines.map(({ x }) => x.at(-1))),
       xend: ended ? Math.max(...timed.map((lane) => lane.totalsAfter(Infinity).clock_s)) : null,
       ymax: ceilTo(1.1 * Math.max(1.8, ...lines.flatMap(({ y }) => y)), 1),
-      shapes: [even(c)],
+      shapes: [lineAtOne(colours)],
       say: W.charts.speedupSay(rivals.map(say)),
     };
   },
 };
 
-/** The dotted line at a speedup of one. */
-const even = ({ muted: color }) => ({
+const lineAtOne = ({ muted: color }) => ({
   ...{ type: 'line', xref: 'paper', x0: 0, x1: 1, y0: 1, y1: 1 },
   line: { color, width: 1, dash: 'dot' },
 });
 
 /** How often a drafted token is accepted, by its depth, given that all before it were (report/remarks.py). */
-export const byDepth = {
-  id: 'by-depth',
+const acceptance = {
   title: W.charts.byDepth,
   help: W.charts.byDepthHelp,
   x: W.charts.depth,
-  whole: true,
   y: W.charts.percent,
-  /** A bar for each depth of the lane in focus. */
-  build(race, c) {
+  whole: true,
+};
+
+/** A share for every depth from one, in percent. */
+const overDepth = (shares) => ({
+  x: shares.map((_, i) => i + 1),
+  y: shares.map((share) => 100 * share),
+});
+
+/** A bar for each depth of the lane in focus. @type {ChartSpec} */
+export const byDepth = {
+  id: 'by-depth',
+  ...acceptance,
+  build(race, { draft: colour }) {
     const lane = race.focused;
     if (!lane) return null;
     const { compared } = race.meta;
@@ -116,12 +124,10 @@ export const byDepth = {
     if (!deepest) return { note: W.charts.byDepthNone };
     const few = lane.rounds.filter(countDrafted).length < race.rules.drafts;
     const more = deepest < Math.max(...lane.rounds.map(countKept));
-    const [x, y] = [shares.map((_, i) => i + 1), shares.map((share) => 100 * share)];
-    const { draft: colour } = c;
     const name = W.charts.kept;
     const look = { marker: { color: colour }, opacity: few ? 0.5 : 1, name, hoverinfo: 'x+y' };
     return {
-      traces: [{ type: 'bar', x, y, ...look }],
+      traces: [{ type: 'bar', ...overDepth(shares), ...look }],
       note: (few && W.charts.byDepthFew) || (more && W.charts.byDepthMore),
       legend: [{ name, colour, fill: true }],
       xmin: 0.4,
@@ -132,3 +138,32 @@ export const byDepth = {
     };
   },
 };
+
+/** A line for each method of a bench. @param {Bench} bench @returns {ChartSpec} */
+export const benchByDepth = (bench) => ({
+  id: 'bench-depth',
+  ...acceptance,
+  xunit: 1,
+  build(_, colours) {
+    const rows = (bench.report?.rows ?? []).filter((row) => row.accepted_by_depth?.length);
+    const lines = rows.map(({ method: name, colour: number, accepted_by_depth: shares }) => ({
+      name,
+      ...overDepth(shares),
+      colour: colours.lanes[number],
+      dash: DASHES[Math.max(0, number - 1)],
+    }));
+    const deepest = Math.max(1, ...lines.map(({ x }) => x.length));
+    const values = ({ name, y }) => `${name}: ${y.map((v) => fmt.number(v)).join(', ')}`;
+    return {
+      traces: lines.map((line) =>
+        solid(line, { mode: 'lines+markers', marker: { color: line.colour, size: 9 } }),
+      ),
+      legend: lines,
+      say: lines.map(values).join('; '),
+      xmin: 0.8,
+      xmax: deepest,
+      xend: deepest + 0.2,
+      ymax: 104,
+    };
+  },
+});

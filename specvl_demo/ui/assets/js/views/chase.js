@@ -7,35 +7,39 @@ import { Strip } from './strip.js';
 import { laid } from '../records/text.js';
 import { W, fmt } from '../words/words.js';
 
-/** @import { Painter } from './paint.js' */
-/** @import { Replay } from '../state/replay.js' */
-
 const FEW = 3; // lanes whose type is as large as a story's
 
-/** Plays the race over the whole screen. */
 export class Chase {
+  rows = [];
+
   /** @param {Replay} replay @param {Painter} painter */
   constructor(replay, painter) {
     const { race } = replay;
     this.replay = replay;
     this.race = race;
-    this.rows = [];
     this.ghost = h('b.vl-badge', W.chase.ghost);
     this.lanes = h('div.vl-chase');
     this.question = h('p');
     this.clock = h('output.vl-time');
     this.strip = new Strip(race, painter);
+    const back = () => replay.turn(-1);
+    const on = () => replay.turn(1);
+    const start = () => replay.scrub(0);
+    const play = () => replay.toggle();
+    this.toggle = tool(W.story.play, play);
     const tools = [
-      tool(W.chase.start, () => replay.scrub(0)),
-      tool(W.story.back, () => replay.turn(-1)),
-      (this.toggle = tool(W.story.play, () => replay.toggle())),
-      tool(W.story.next, () => replay.turn(1)),
+      tool(W.chase.start, start),
+      tool(W.story.back, back),
+      this.toggle,
+      tool(W.story.next, on),
       this.clock,
     ];
     const beneath = h('div', { style: { zoom: 1.6 } }, this.strip.node);
     const head = h('div.vl-story-head', this.question);
     const parts = [h('div.vl-story-stage', head, this.lanes), beneath];
-    const screen = overScreen(W.chase, (e) => this.key(e), parts, tools);
+    const steps = { ArrowLeft: back, PageUp: back, ArrowRight: on, PageDown: on };
+    const moves = { ...steps, Home: start, ' ': play };
+    const screen = overScreen(W.chase, moves, parts, tools);
     this.node = screen.dialog;
     this.fill = screen.fill;
     this.node.addEventListener('close', () => replay.finish());
@@ -69,7 +73,7 @@ export class Chase {
   /** A lane's answer, its words hidden until the replay reaches them. */
   row(lane) {
     const parts = lane.pieces.map((piece) =>
-      h('span', { class: `tk ${lane.kind(piece)}`, hidden: true, text: laid(piece.text) }),
+      h(`span.tk.${lane.kind(piece)}`, { hidden: true, text: laid(piece.text) }),
     );
     const width = this.race.list.length > FEW ? '2.2vw' : '3vw';
     const size = { 'font-size': `clamp(18px, ${width}, 44px)` };
@@ -102,16 +106,4 @@ export class Chase {
     else if (before.previousSibling !== this.ghost) before.before(this.ghost);
     put(this.clock, fmt.seconds(race.head ?? race.duration));
   };
-
-  /** Arrows and a presenter's remote lead from round to round, Home to the start; Space plays. */
-  key(event) {
-    const { replay } = this;
-    // PageUp and PageDown: what a presenter's remote sends.
-    const by = { ArrowLeft: -1, PageUp: -1, ArrowRight: 1, PageDown: 1 }[event.key];
-    if (by) replay.turn(by);
-    else if (event.key === 'Home') replay.scrub(0);
-    else if (event.key === ' ' && !event.target.closest('button')) replay.toggle();
-    else return;
-    event.preventDefault();
-  }
 }

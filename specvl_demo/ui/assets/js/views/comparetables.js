@@ -1,11 +1,11 @@
 /* The tables of a bench, and what every method answered. */
 
-import { folded, h, headRow } from './dom.js';
+import { folded, h, headRow, tableRow, thumbnail } from './dom.js';
 import { term } from './explain.js';
 import { COMPARE } from '../words/comparewords.js';
 import { fmt } from '../words/words.js';
 
-/** A table with its heading; rows of cells, of which the first names the row. */
+/** A table under its heading; the first cell of every row names it. */
 const framed = (heading, help, columns, rows) =>
   h(
     'section.vl-card.vl-c-table',
@@ -14,19 +14,15 @@ const framed = (heading, help, columns, rows) =>
     h(
       'table',
       headRow(columns),
-      h(
-        'tbody',
-        rows.map(([name, ...cells]) => h('tr', h('th', { scope: 'row' }, name), cells)),
-      ),
+      h('tbody', ...rows.map(([name, ...cells]) => tableRow(name, cells))),
     ),
   );
 
 /** A table of the report. */
 export function table({ heading, columns, rows }) {
   const head = columns.map((text) => term(text, COMPARE.columns[text]));
-  /** A row's name, and its texts as cells. */
-  const line = ([name, ...cells]) => [name, ...cells.map((text) => h('td', text))];
-  return framed(heading, null, head, rows.map(line));
+  const cells = ([name, ...texts]) => [name, ...texts.map((text) => h('td', text))];
+  return framed(heading, null, head, rows.map(cells));
 }
 
 /** Speedups of methods by kind of question; a cell opens its race. @param {any[]} rows
@@ -40,37 +36,36 @@ export function heatMap(rows, open) {
     const { speedup_vs_ar: x, interval } = kind ? row.by_kind[kind] : row;
     const ground = `var(--vl-${x < 1 ? 'relaxed' : 'draft'})`;
     const share = x ? Math.min(45, 30 * Math.abs(x - 1)) : 0;
-    const range = interval && h('small', interval.map((end) => end.toFixed(2)).join('–'));
     const style = { background: `color-mix(in srgb, ${ground} ${share}%, transparent)` };
-    const button = { title: COMPARE.race, on: { click: () => open(kind, row.name) } };
-    const shown = kind && open ? h('button.vl-plainbutton', button, fmt.times(x)) : fmt.times(x);
-    return h('td', { style }, shown, ' ', range);
+    const range = interval && h('small', interval.map((end) => end.toFixed(2)).join('–'));
+    const opener = { title: COMPARE.race, click: () => open(kind, row.name) };
+    const speed = fmt.times(x);
+    const opens = kind && open;
+    return h(
+      'td',
+      { style },
+      opens ? h('button.vl-plainbutton', opener, speed) : speed,
+      ' ',
+      range,
+    );
   };
-  /** A method's speedups: over all, then kind by kind. */
-  const line = (row) => [row.method, ...['', ...kinds].map((kind) => cell(row, kind))];
+  const cells = (row) => [row.method, ...['', ...kinds].map((kind) => cell(row, kind))];
   const { all: every, kinds: heading, kindsHelp } = COMPARE;
-  return framed(heading, kindsHelp, ['', every, ...kinds], methods.map(line));
+  return framed(heading, kindsHelp, ['', every, ...kinds], methods.map(cells));
 }
 
-/** A picture or a clip of a question, small. */
-const small = ({ url: src, name, kind }) =>
-  h(kind === 'video' ? kind : 'img', { src, alt: name, title: name, preload: 'metadata' });
-
 /** What every method answered, question by question. */
-export function answered(all) {
-  const answer =
-    (cut) =>
-    ([title, text]) => [
-      h('dt', title),
-      h('dd', text, cut[title] && h('small.vl-help', COMPARE.cut(cut[title]))),
-    ];
-  /** A question, under which every method's answer is folded away. */
-  const one = ({ question, media, reference, answers, cut }) =>
+export function answered(questions) {
+  const answer = (title, text, cut) => [
+    h('dt', title),
+    h('dd', text, cut && h('small.vl-help', COMPARE.cut(cut))),
+  ];
+  const question = ({ question: text, media, reference, answers, cut }) =>
     folded(
       'details',
-      [...media.map(small), question],
+      [...media.map((one) => thumbnail(one, { title: one.name })), text],
       reference && h('p.vl-help', COMPARE.reference(reference)),
-      h('dl', Object.entries(answers).flatMap(answer(cut))),
+      h('dl', ...Object.entries(answers).map(([title, words]) => answer(title, words, cut[title]))),
     );
-  return h('section.vl-card.vl-c-answers', h('h2', COMPARE.answers), all.map(one));
+  return h('section.vl-card.vl-c-answers', h('h2', COMPARE.answers), questions.map(question));
 }

@@ -1,30 +1,32 @@
 /* Draws Compare: its form, the progress, tables, charts and answers of a bench (state/bench.js). */
 
 import { Chart } from './chart.js';
-import { depths } from './comparecharts.js';
+import { benchByDepth } from './charts.js';
 import { answered, heatMap, table } from './comparetables.js';
-import { button, filePicker, folded, h, options, put, tell } from './dom.js';
+import { button, filePicker, folded, h, options, put, refill, tell } from './dom.js';
 import { Race } from '../state/race.js';
 import { COMPARE } from '../words/comparewords.js';
 import { W } from '../words/words.js';
 
-/** @import { Bench } from '../state/bench.js' */
-/** @import { Painter } from './paint.js' */
-
 /** A line of the form: label, input, what follows. */
 const labelled = (input, text, ...more) =>
   h('div.vl-c-line', h('label', { for: input.id, text }), input, more);
-const paragraphs = (texts) => texts.map((text) => h('p', { text }));
-/** A method's checkbox. */
-const tick = ({ name: value, title, help }) =>
+
+const methodBox = ({ name: value, title, help }) =>
   h('label.vl-method', { title: help }, h('input', { type: 'checkbox', value }), h('span', title));
 
+const writeParagraphs = (node, texts) =>
+  refill(
+    node,
+    texts.map((text) => h('p', { text })),
+  );
+
 export class CompareView {
-  /** url: of the drawing library. @param {Bench} bench @param {any} catalog @param {Painter} painter @param {string} url */
-  constructor(bench, catalog, painter, url) {
+  /** @param {Bench} bench @param {Catalog} catalog @param {Painter} painter @param {string} plotlyUrl */
+  constructor(bench, catalog, painter, plotlyUrl) {
     this.bench = bench;
-    this.catalog = catalog;
-    this.chart = new Chart(depths(bench), new Race(), painter, url);
+    this.limits = catalog.limits;
+    this.chart = new Chart(benchByDepth(bench), new Race(), painter, plotlyUrl);
     this.node = h('div.vl-compare', this.buildForm(), this.buildReport());
     bench.on('change', () => this.show());
     bench.on('files', (left) => this.showFiles(left));
@@ -39,23 +41,22 @@ export class CompareView {
   }
 
   buildForm() {
-    const { bench, catalog } = this;
-    const title = W.ask.methods(catalog.limits.lanes);
+    const { bench } = this;
+    const title = W.ask.methods(this.limits.lanes);
     const group = { role: 'group', 'aria-label': title };
-    this.methods = h('div.vl-methods', group, bench.offered.map(tick));
+    this.methods = h('div.vl-methods', group, bench.offered.map(methodBox));
     const papers = button(COMPARE.papers, () => bench.choosePapers());
     this.about = h('p.vl-help');
     this.cost = h('p.vl-help');
     const asked = [h('h2', COMPARE.inputs), this.about, this.buildSource(), this.buildNumbers()];
     return h(
       'section.vl-card.vl-c-form',
-      { on: { input: () => this.take() } },
+      { input: () => this.takeControls() },
       h('div', h('h2', title), this.methods, h('div', papers)),
       h('div', asked.flat(), this.cost, this.buildActions()),
     );
   }
 
-  /** Build the choice of what is asked, and of the visitor's own files. */
   buildSource() {
     const { bench } = this;
     this.source = h('select', { id: 'vl-c-source' }, options(Object.entries(COMPARE.sources)));
@@ -85,7 +86,6 @@ export class CompareView {
     return [labelled(this.source, COMPARE.source), this.drop];
   }
 
-  /** Build the fields: how many questions, repeats and tokens, and the temperature. */
   buildNumbers() {
     const { fields } = this.bench;
     const number = (name, max, more = { min: 1 }) =>
@@ -93,7 +93,7 @@ export class CompareView {
     this.fields = {
       questions: number('questions', 100),
       repeats: number('repeats', 10),
-      tokens: number('tokens', this.catalog.limits.tokens),
+      tokens: number('tokens', this.limits.tokens),
       temperature: number('temperature', 2, { min: 0, step: 0.1 }),
     };
     return Object.entries(this.fields).map(([name, input]) =>
@@ -101,7 +101,6 @@ export class CompareView {
     );
   }
 
-  /** Build the buttons that run and stop, the progress, and the line that says what happens. */
   buildActions() {
     const { bench } = this;
     const go = { id: 'vl-c-run', sign: 'play' };
@@ -116,7 +115,6 @@ export class CompareView {
     return [h('div.vl-buttons', this.go, this.halt, this.onward), this.progress, this.status];
   }
 
-  /** Build the empty places of tables, charts and answers. */
   buildReport() {
     const { bench } = this;
     this.origin = h('div.vl-help');
@@ -136,8 +134,7 @@ export class CompareView {
     return [this.origin, this.first, this.map, this.figures, charts, ...below];
   }
 
-  /** Take over what the controls say. */
-  take() {
+  takeControls() {
     const { bench } = this;
     for (const box of this.methods.querySelectorAll('input')) bench.toggle(box.value, box.checked);
     for (const [name, input] of Object.entries(this.fields))
@@ -147,7 +144,6 @@ export class CompareView {
     bench.changed();
   }
 
-  /** Bring every control in line with what will be asked. */
   show() {
     const { bench } = this;
     const { offered, pair } = bench;
@@ -167,14 +163,14 @@ export class CompareView {
     put(this.cost, COMPARE.cost(answers, tokens, seconds, load));
   }
 
-  /** Take questions or pictures that were dropped on this view. @param {File[]} files */
+  /** @param {File[]} files with questions, or pictures */
   takeDropped(files) {
     this.bench.source = 'files';
     this.bench.emit('change');
     this.bench.add(files);
   }
 
-  /** Name the visitor's own files, and say how many were left out. */
+  /** left: how many of the visitor's own files were left out. */
   showFiles(left) {
     const names = this.bench.files.map(({ name }) => name);
     put(this.listed, names.length || left ? COMPARE.listed(names, left, this.bench.read) : '');
@@ -190,28 +186,26 @@ export class CompareView {
     if (running) this.onward.hidden = true;
   }
 
-  /** Draw the report. */
   draw() {
-    const { report, left } = this.bench;
-    const some = Boolean(report?.rows.length);
+    const { report, left, id } = this.bench;
+    const rows = report?.rows ?? [];
+    const some = rows.length > 0;
     const [first, ...others] = (some ? report.tables : []).map(table);
-    this.first.replaceChildren(...[first].filter(Boolean));
-    this.tables.replaceChildren(...others);
-    const races = this.bench.id || report?.asked;
+    refill(this.first, [first]);
+    refill(this.tables, others);
+    const races = id || report?.asked;
     const open = races && ((kind, name) => this.bench.openRace(kind, name));
-    this.map.replaceChildren(...(report?.figure ? [heatMap(report.rows, open)] : []));
+    refill(this.map, [report?.figure ? heatMap(rows, open) : null]);
     this.more.hidden = !others.length;
-    const answers = some && report.answers.length > 0;
-    this.answers.replaceChildren(...(answers ? [answered(report.answers)] : []));
+    refill(this.answers, [some && report.answers.length > 0 && answered(report.answers)]);
     const without = left.length ? [W.ask.greedy(left)] : [];
-    const origin = some ? [...report.before, ...without] : [COMPARE.empty];
-    this.origin.replaceChildren(...paragraphs(origin));
+    writeParagraphs(this.origin, some ? [...report.before, ...without] : [COMPARE.empty]);
     const notes = some ? report.after : [];
     const steps = notes.some((text) => text.includes('AR steps')) ? [COMPARE.step] : [];
-    this.notes.replaceChildren(...paragraphs([...notes, ...steps]));
-    this.export.hidden = !some || !this.bench.id;
+    writeParagraphs(this.notes, [...notes, ...steps]);
+    this.export.hidden = !some || !id;
     this.figures.hidden = !report?.figure;
-    this.chart.node.hidden = !some || !report.rows.some((r) => r.accepted_by_depth?.length);
+    this.chart.node.hidden = !rows.some((row) => row.accepted_by_depth?.length);
     this.chart.update(true);
   }
 }

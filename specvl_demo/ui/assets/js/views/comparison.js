@@ -5,9 +5,6 @@ import { folded, h, put } from './dom.js';
 import { doubts } from '../records/verdict.js';
 import { W } from '../words/words.js';
 
-/** @import { Race } from '../state/race.js' */
-
-/** Writes how the answers of a race that is over compare. */
 export class Comparison {
   /** sure: what the page says of each word of confidence. @param {Race} race */
   constructor(race, sure) {
@@ -65,7 +62,6 @@ export class Comparison {
     return lines;
   }
 
-  /** Write how sure the model was. */
   drawConfidence() {
     const { race } = this;
     const lane = race.list.find((other) => other.end?.confidence);

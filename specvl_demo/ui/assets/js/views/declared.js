@@ -1,7 +1,7 @@
-/* Reads a chart that a method declares as plain data (`Begin.charts`) into a spec that chart.js draws.
-   Knows kinds of charts; knows no method. */
+/* Reads a chart that a method declares as plain data (`Begin.charts`) into a `ChartSpec`. Knows kinds of charts; knows
+   no method. */
 
-import { DASHES, flat, shownRounds } from './charts.js';
+import { DASHES, scatter, shownRounds } from './charts.js';
 import { ceilTo } from './chart.js';
 import { countKept, dig } from '../records/fold.js';
 import { W } from '../words/words.js';
@@ -11,7 +11,7 @@ const SYMBOLS = { circle: '●', diamond: '◆', 'diamond-open': '◇' };
 /** A round's number as the page counts them: from one. */
 const numbered = (round) => round.index + 1;
 
-/** The spec, for `Chart`, of a chart that a method declares. */
+/** @returns {ChartSpec} */
 export function declared(chart) {
   return {
     id: chart.id,
@@ -21,14 +21,13 @@ export function declared(chart) {
     whole: true,
     y: chart.y,
     right: chart.y_right,
-    build: (race, c) => build(chart, race, c),
+    build: (race, colours) => build(chart, race, colours),
     click: (race, { x }) => race.select({ lane: race.focus, round: Math.floor(x) - 1 }),
   };
 }
 
-/** What `Chart` draws: the rounds of the lane in focus as far as they are shown; null without
- *  numbers. */
-function build(chart, race, c) {
+/** Draw the rounds of the lane in focus as far as they are shown; null without numbers. */
+function build(chart, race, colours) {
   const lane = race.focused;
   const all = lane?.rounds ?? [];
   // Names, colours and axes are those of the whole race: where a replay begins, before its first round, they stand.
@@ -39,32 +38,26 @@ function build(chart, race, c) {
   const lines = whole.map((l) => ({ ...l, x: [], y: [], ...shown.get(l.name) }));
   for (const l of lines) {
     const own = lines.find(({ name }) => name === l.beside) ?? l;
-    l.colour = l.marked ? c.relaxed : c.series[own.place % c.series.length];
+    l.colour = l.marked ? colours.relaxed : colours.series[own.place % colours.series.length];
     l.dash = own === l ? DASHES[l.place % DASHES.length] : 'dot';
   }
   const most = Math.max(1, ...all.map(countKept));
-  /** The bounds of an axis. */
-  const on = (axis) => bounds(whole.filter((l) => l.axis === axis));
-  const [ymin, ymax] = chart.y_range ?? on('left');
-  const shade = chart.shade === 'accepted' ? [accepted(rounds, ymax, most, c)] : [];
+  const range = (axis) => rangeOf(whole.filter((l) => l.axis === axis));
+  const [ymin, ymax] = chart.y_range ?? range('left');
+  const shades = chart.shade === 'accepted' ? [acceptedShade(rounds, ymax, most, colours)] : [];
+  const entry = (l) =>
+    l.points ? { ...l, name: `${l.name} (${l.x.length})`, dash: SYMBOLS[l.symbol] } : l;
+  const shade = ({ name, fillcolor: colour }) => ({ name, colour, fill: true });
   const last = lines.map((l) => [l.name, l.y.at(-1)]);
-  /** A line's entry in the legend. */
-  const key = ({ name, points, x, colour, dash, symbol }) =>
-    points
-      ? { name: `${name} (${x.length})`, colour, dash: SYMBOLS[symbol] }
-      : { name, colour, dash };
   return {
-    traces: [...shade, ...lines.map((l) => draw(chart.kind, l))],
+    traces: [...shades, ...lines.map((l) => draw(chart.kind, l))],
     ymin,
     ymax,
     xmin: 1,
     xmax: race.roundsShown(lane) + 1,
     xend: lane.end ? all.length + 1 : null, // known as soon as the lane is over, in a replay from the start
-    rightRange: chart.y_right ? on('right') : null,
-    legend: [
-      ...lines.map(key),
-      ...shade.map(({ name, fillcolor: colour }) => ({ name, colour, fill: true })),
-    ],
+    rightRange: chart.y_right ? range('right') : null,
+    legend: [...lines.map(entry), ...shades.map(shade)],
     say: W.charts.declaredSay(chart.title, lane.title, last),
   };
 }
@@ -83,8 +76,7 @@ function linesOf(chart, rounds) {
  *  (marked ones apart). */
 function linesOfSeries({ path, name, axis, beside, ...series }, rounds) {
   const lines = new Map();
-  /** Add a point to a line. */
-  const add = (line, x, y, more) => {
+  const addPoint = (line, x, y, more) => {
     if (y === null || y === undefined) return;
     if (!lines.has(line)) lines.set(line, { name: line, x: [], y: [], axis, beside, ...more });
     lines.get(line).x.push(x);
@@ -95,17 +87,17 @@ function linesOfSeries({ path, name, axis, beside, ...series }, rounds) {
     if (Array.isArray(value)) {
       const nodes = series.nodes && dig(r, series.nodes);
       const marks = [series.mark && dig(r, series.mark)].flat();
-      const through = r.path.filter((_, at) => r.tokens[at - 1]?.origin === 'relaxed');
+      const relaxed = r.path.filter((_, at) => r.tokens[at - 1]?.origin === 'relaxed');
       value.forEach((v, i) => {
         const node = nodes?.[i] ?? null;
-        const [line, symbol] = (through.includes(node) && [W.origins.relaxed, 'diamond']) ||
+        const [line, symbol] = (relaxed.includes(node) && [W.origins.relaxed, 'diamond']) ||
           (marks.includes(node) && [series.marked, 'diamond-open']) || [name, 'circle'];
         const more = { points: true, marked: symbol !== 'circle', symbol };
-        add(line, numbered(r) + (i + 0.5) / value.length, v, more);
+        addPoint(line, numbered(r) + (i + 0.5) / value.length, v, more);
       });
     } else if (value && typeof value === 'object') {
-      for (const [key, v] of Object.entries(value)) add(W.views[key] ?? key, numbered(r), v);
-    } else add(name, numbered(r), value);
+      for (const [key, v] of Object.entries(value)) addPoint(W.views[key] ?? key, numbered(r), v);
+    } else addPoint(name, numbered(r), value);
   }
   return [...lines.values()];
 }
@@ -113,35 +105,32 @@ function linesOfSeries({ path, name, axis, beside, ...series }, rounds) {
 /** A line, or points, as Plotly takes them. */
 function draw(kind, { axis, beside, colour: color, dash, name, points, symbol, x, y }) {
   const more = { name, ...(axis === 'right' && { yaxis: 'y2' }) };
-  if (points) return flat(x, y, { ...more, mode: 'markers', marker: { color, size: 6, symbol } });
-  const width = beside ? 1 : 2;
+  if (points)
+    return scatter(x, y, { ...more, mode: 'markers', marker: { color, size: 6, symbol } });
   const stack = kind === 'stack' && { stackgroup: 'one', fillcolor: color };
-  const line = {
-    color,
-    width: stack ? 0.5 : width,
-    dash,
-    shape: kind === 'lines' ? 'linear' : 'hv',
-  };
+  const plain = beside ? 1 : 2;
+  const shape = kind === 'lines' ? 'linear' : 'hv';
+  const line = { color, width: stack ? 0.5 : plain, dash, shape };
   const hold = kind === 'lines' || !x.length ? [] : [x.at(-1) + 1]; // the last step has its width too
-  return flat([...x, ...hold], [...y, ...hold.map(() => y.at(-1))], { ...more, ...stack, line });
+  const held = hold.map(() => y.at(-1));
+  return scatter([...x, ...hold], [...y, ...held], { ...more, ...stack, line });
 }
 
 /** What each round accepted, as pale bars in the background: as high as the chart where they are
  *  the most of the race. */
-function accepted(rounds, high, most, c) {
+function acceptedShade(rounds, high, most, colours) {
   const y = rounds.map((r) => (high * countKept(r)) / most);
   const edges = rounds.length ? [...rounds.map(numbered), numbered(rounds.at(-1)) + 1] : [1];
-  return flat(edges, [...y, y.at(-1) ?? 0], {
+  return scatter(edges, [...y, y.at(-1) ?? 0], {
     name: W.charts.shaded(most),
     fill: 'tozeroy',
-    fillcolor: c.shade,
+    fillcolor: colours.shade,
     line: { shape: 'hv', width: 0 },
     hoverinfo: 'skip',
   });
 }
 
-/** The bounds of an axis that holds these lines. */
-function bounds(lines) {
+function rangeOf(lines) {
   const values = lines.flatMap((l) => l.y).filter(Number.isFinite);
   const high = Math.max(0, ...values);
   const roundedUp = () => ceilTo(high * 1.05, high > 20 ? 10 : 1);

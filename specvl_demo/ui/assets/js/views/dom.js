@@ -1,43 +1,40 @@
 /* Elements and icons. Text from models, files and traces reaches the page only through text nodes and
    attributes, never as markup. */
 
-const SVG = 'http://www.w3.org/2000/svg';
+const isThere = (child) => child !== undefined && child !== null && child !== false;
 
-/** An element: its tag with its classes (`'p.vl-help'`), properties if it has any, children. props: `class`, `text`,
- *  `on` {event: fn}, `data` {name: value}, `style` {property: value}; else attributes, which false, undefined and
- *  null omit. A button submits nothing unless its type says so. */
-export function h(tag, ...parts) {
-  return fill((name) => document.createElement(name), tag, parts);
-}
+/** Elements of a namespace: of a tag with its classes (`'p.vl-help'`), properties if there are any, and children.
+ *  A property is `text`, `data` {name: value}, `style` {property: value}, the listener of an event if it is a function,
+ *  else an attribute, which false, undefined and null omit. A button submits nothing unless its type says so. */
+const elements =
+  (namespace) =>
+  (tag, ...parts) => {
+    const [kind, ...classes] = tag.split('.');
+    /** @type {any} */
+    const node = document.createElementNS(namespace, kind);
+    if (classes.length) node.setAttribute('class', classes.join(' '));
+    if (kind === 'button') node.type = 'button';
+    const given = Object.getPrototypeOf(parts[0] ?? '') === Object.prototype;
+    const [props, ...children] = given ? parts : [{}, ...parts];
+    for (const [name, value] of Object.entries(props)) {
+      if (!isThere(value)) continue;
+      if (typeof value === 'function') node.addEventListener(name, value);
+      else if (name === 'text') node.textContent = value;
+      else if (name === 'data') Object.assign(node.dataset, value);
+      else if (name === 'style')
+        for (const [key, v] of Object.entries(value)) node.style.setProperty(key, v);
+      else node.setAttribute(name, value === true ? '' : value);
+    }
+    node.append(...children.flat().filter(isThere));
+    return node;
+  };
 
-/** An SVG element, made as `h` makes others. */
-export function svg(tag, ...parts) {
-  return fill((name) => document.createElementNS(SVG, name), tag, parts);
-}
+export const h = elements('http://www.w3.org/1999/xhtml');
+export const svg = elements('http://www.w3.org/2000/svg');
+export const mathml = elements('http://www.w3.org/1998/Math/MathML');
 
-/** Create an element by its tag, and give it its properties and children. */
-function fill(create, tag, parts) {
-  const [kind, ...classes] = tag.split('.');
-  const node = create(kind);
-  if (classes.length) node.setAttribute('class', classes.join(' '));
-  if (kind === 'button') node.type = 'button';
-  const given = Object.getPrototypeOf(parts[0] ?? '') === Object.prototype;
-  const [props, ...children] = given ? parts : [{}, ...parts];
-  for (const [name, value] of Object.entries(props)) {
-    if (value === undefined || value === null || value === false) continue;
-    if (name === 'class') node.setAttribute('class', value);
-    else if (name === 'text') node.textContent = value;
-    else if (name === 'on')
-      for (const [event, fn] of Object.entries(value)) node.addEventListener(event, fn);
-    else if (name === 'data') Object.assign(node.dataset, value);
-    else if (name === 'style')
-      for (const [key, v] of Object.entries(value)) node.style.setProperty(key, v);
-    else node.setAttribute(name, value === true ? '' : String(value));
-  }
-  for (const child of children.flat())
-    if (child !== null && child !== undefined && child !== false) node.append(child);
-  return node;
-}
+/** Replace an element's children by those that are there. */
+export const refill = (node, children) => node.replaceChildren(...children.filter(isThere));
 
 /** A `details` whose contents are folded away under a heading. */
 export function folded(tag, heading, ...parts) {
@@ -46,30 +43,52 @@ export function folded(tag, heading, ...parts) {
   return node;
 }
 
-/** The options of a menu. @param {string[][]} choices */
+/** The options of a menu, from pairs of value and text. */
 export const options = (choices) => choices.map(([value, text]) => h('option', { value, text }));
 
-/** A button labelled with its action. sign: a drawing before it; more: further props. */
+/** A button; its text says what it does. sign: an icon before it. */
 export function button(text, fn, kind = 'vl-small', more = /** @type {any} */ ({})) {
   const { sign, ...props } = more;
-  return h('button', { class: kind, on: { click: fn }, ...props }, sign && icon(sign), text);
+  return h('button', { class: kind, click: fn, ...props }, sign && icon(sign), text);
 }
 
-/** A button by its drawing alone; it says what it does where one points at it. */
-export function iconButton(sign, text, fn, kind = 'vl-tool', size = 16) {
-  const more = { 'aria-label': text, title: text };
-  return h('button', { class: kind, ...more, on: { click: fn } }, icon(sign, size));
+/** A button without a text beside its icon, which says what it does where one points at it. */
+export const iconButton = (sign, text, fn, kind = 'vl-tool', size = 16) =>
+  h('button', { class: kind, 'aria-label': text, title: text, click: fn }, icon(sign, size));
+
+export const checkbox = (onchange, more) =>
+  h('input', { type: 'checkbox', change: (e) => onchange(e.target.checked), ...more });
+
+/** A slider from 0; `more` may set other bounds. */
+export const slider = (label, max, onmove, more) =>
+  h('input', {
+    type: 'range',
+    min: 0,
+    max,
+    value: 0,
+    'aria-label': label,
+    input: (e) => onmove(Number(e.target.value)),
+    ...more,
+  });
+
+/** Properties of a box that a keyboard can scroll. */
+export const scrolls = (label) => ({ tabindex: '0', role: 'group', 'aria-label': label });
+
+/** A picture, or a clip that is not played; without a name it is decoration. */
+export function thumbnail({ kind = 'image', url: src, name = '' }, more = {}) {
+  if (kind !== 'video') return h('img', { src, alt: name, ...more });
+  const clip = { src, muted: true, playsinline: true, preload: 'metadata' };
+  return h('video', { ...clip, 'aria-label': name || null, ...more });
 }
 
-/** An input for files without a face of its own, opened by its `click`; onfiles gets the list. */
+/** An input for files without a face of its own, opened by its `click`. */
 export function filePicker(label, onfiles, more) {
-  /** Hand on the files, and forget them, so that the same can be picked again. */
   const change = ({ target }) => {
     onfiles([...target.files]);
-    target.value = '';
+    target.value = ''; // so that the same can be picked again
   };
   const hidden = { type: 'file', tabindex: '-1', 'aria-label': label };
-  return h('input.vl-hidden', { ...hidden, on: { change }, ...more });
+  return h('input.vl-hidden', { ...hidden, change, ...more });
 }
 
 /** Offer the visitor a file to download; an SVG as .pdf to print, which browsers save so. */
@@ -78,25 +97,24 @@ export function download(name, content, type = 'application/jsonl') {
     print(content);
     return;
   }
-  const a = document.createElement('a');
-  a.href = URL.createObjectURL(new Blob([content], { type }));
-  a.download = name;
-  a.click();
-  setTimeout(() => URL.revokeObjectURL(a.href), 10_000);
+  const href = URL.createObjectURL(new Blob([content], { type }));
+  h('a', { href, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(href), 10_000);
 }
 
 /** Print an SVG on a page of its own size. */
 async function print(content) {
   const srcdoc = `<body style="margin:0">${await new Response(content).text()}`;
-  /** Print it once it is there. */
   const load = () => frame.contentWindow.print();
-  const frame = h('iframe', { srcdoc, hidden: true, on: { load } });
+  const frame = h('iframe', { srcdoc, hidden: true, load });
   document.body.append(frame);
 }
 
-/** The head of a table. */
 export const headRow = (names) =>
   h('thead', h('tr', ...names.map((name) => h('th', { scope: 'col' }, name))));
+
+export const tableRow = (name, cells, props = {}) =>
+  h('tr', props, h('th', { scope: 'row' }, name), cells);
 
 /** Write a text, only if it differs, to avoid needless layouts. */
 export function put(node, text) {
@@ -127,7 +145,7 @@ const ICONS = {
   edit: 'M3 13l.6-2.8 7-7 2.2 2.2-7 7zM9.4 4.4l2.2 2.2',
 };
 
-/** A drawing, hidden from screen readers: the button around it has the label. */
+/** Hidden from screen readers: the button around it has the label. */
 export function icon(name, size = 16) {
   const solid = ['play', 'pause', 'stop'].includes(name);
   const [inside, stroke] = solid ? ['currentColor', 'none'] : ['none', 'currentColor'];

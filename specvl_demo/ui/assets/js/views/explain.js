@@ -5,9 +5,8 @@ import { W } from '../words/words.js';
 
 let card = null;
 
-/** Open the card beside its owner, or close it there: in the page's own frame, so that it takes its
- *  colours. */
-function place(owner, title, text) {
+/** Open the card beside its owner, or close it there. It stands in the page's own frame, to take its colours. */
+function turn(owner, title, text) {
   card ??= h('div.vl-explain', { popover: 'auto', role: 'note', id: 'vl-explain' });
   if (!card.isConnected) owner.closest('.vl').append(card);
   const same = card.matches(':popover-open') && card.owner === owner;
@@ -27,7 +26,7 @@ function place(owner, title, text) {
 /** A term that opens the card when it is pressed; without a text to explain it, plain words. */
 export function term(title, text, classes = '') {
   if (!text) return h('span', { class: classes, text: title });
-  const told = { 'aria-haspopup': 'true', 'aria-description': W.explain(title) };
-  const node = button(title, () => place(node, title, text), `vl-term ${classes}`, told);
+  const more = { 'aria-haspopup': 'true', 'aria-description': W.explain(title) };
+  const node = button(title, () => turn(node, title, text), `vl-term ${classes}`, more);
   return node;
 }

@@ -1,31 +1,29 @@
 /* Draws the form (state/form.js): pictures or a clip, the question, pair, methods and their parameters, sampling. */
 
-import { button, folded, h, icon, options, put, tell } from './dom.js';
+import { button, checkbox, folded, h, icon, options, put, tell } from './dom.js';
 import { LoadingPanel } from './loading.js';
 import { MediaWell } from './media.js';
 import { MethodList } from './methodlist.js';
 import { MethodPanel } from './methodpanel.js';
 import { Fields, Panel, field, tally } from './settings.js';
 import { Tiles } from './tiles.js';
-import { exampleLike } from '../state/examples.js';
 import { chosen } from '../state/request.js';
 import { W } from '../words/words.js';
 
-/** @import { Form } from '../state/form.js' */
-/** @import { Catalog } from '../state/types.js' */
+const countPictures = (turns) => turns.reduce((sum, turn) => sum + turn.media.length, 0);
 
 export class FormView {
-  /** races: the list of the visitor's own races. panel(asked): a method's parameters, from the server.
-   *  @param {Form} form @param {Catalog} catalog @param {(asked: object) => Promise<any>} panel */
-  constructor(form, catalog, panel, races) {
+  /** ask(asked): a method's parameters, from the server; races: the list of the visitor's own races.
+   *  @param {Form} form @param {Catalog} catalog @param {(asked: object) => Promise<any>} ask */
+  constructor(form, catalog, ask, races) {
     this.form = form;
     this.catalog = catalog;
-    this.panel = panel;
+    this.ask = ask;
     this.races = races;
+    this.panels = [];
     this.node = this.build();
     form.on('update', () => this.show());
     form.on('change', () => this.showChange());
-    form.on('refused', (sentence) => this.methods.say(sentence));
     form.on('turns', () => this.hint());
     form.on('running', () => this.showRunning());
     form.on('say', ({ text, wrong }) => this.say(text, wrong));
@@ -47,7 +45,7 @@ export class FormView {
     const tiles = h('div.vl-field', h('span.vl-label', W.ask.examples), node);
     return h(
       'form.vl-ask',
-      { 'aria-label': W.ask.title, on: { submit, input: () => this.form.settle() } },
+      { 'aria-label': W.ask.title, submit, input: () => this.form.settle() },
       this.buildQuestion(),
       this.buildFoot(),
       h('div.vl-ask-start', this.catalog.examples.length > 0 && tiles, this.races),
@@ -57,7 +55,7 @@ export class FormView {
 
   /** Build what is asked: pictures, question, methods. */
   buildQuestion() {
-    const { form, catalog } = this;
+    const { form } = this;
     const keydown = (e) => {
       if (e.key !== 'Enter' || e.shiftKey || e.isComposing) return;
       e.preventDefault();
@@ -67,51 +65,47 @@ export class FormView {
     this.question = this.textarea('question', { keydown });
     this.questionLabel = h('label', { for: 'vl-question', text: W.ask.question });
     this.untyped = h('p.vl-help.vl-untyped', { role: 'status' });
-    this.methods = new MethodList(catalog, {
-      toggle: (name, on) => form.toggle(name, on),
-      refusal: (method) => form.refusal(method),
-      race: () => form.runPaperMethods(),
-    });
+    this.methods = new MethodList(form);
     const line = h('div.vl-line', this.questionLabel, h('span.vl-help.vl-keys', W.ask.keys));
     const asked = h('div.vl-field', line, this.question, this.untyped, this.buildTurn());
     return h('div.vl-ask-rest', this.well.node, asked, this.methods.node);
   }
 
-  /** A text field that writes what is typed into the request. @param {'question' | 'system'} key */
-  textarea(key, on = {}) {
+  /** A text field over a value of the request. @param {'question' | 'system'} key */
+  textarea(key, more = {}) {
     const input = ({ target }) => {
       this.form.request[key] = target.value;
       this.form.changed();
     };
-    return h('textarea', { id: `vl-${key}`, rows: '2', on: { input, ...on } });
+    return h('textarea', { id: `vl-${key}`, rows: 2, input, ...more });
   }
 
   /** Build the line that says whether the question goes on from the last one. */
   buildTurn() {
     const { form } = this;
     this.goesOn = h('span');
-    const change = () => {
-      form.followUp = this.followUp.checked;
+    const follow = (on) => {
+      form.followUp = on;
       form.changed();
     };
-    this.followUp = h('input', { type: 'checkbox', id: 'vl-keep-on', on: { change } });
+    this.followUp = checkbox(follow, { id: 'vl-keep-on' });
     this.keeping = h('label', { for: 'vl-keep-on' }, this.followUp, W.chat.keepOn);
     this.fresh = button(W.chat.clear, () => form.emit('fresh'));
     const parts = [this.goesOn, this.fresh, this.keeping];
     return (this.turnNote = h('div.vl-help.vl-turn', { role: 'status' }, parts));
   }
 
-  /** Build the choice of a pair, and what is said of it. */
   buildPair() {
+    const { form } = this;
     const { pairs } = this.catalog;
-    const here = pairs.filter((p) => p.available);
-    const larger = pairs.filter((p) => !p.available);
-    const change = () => this.form.changePair(this.pair.value);
+    const larger = pairs.filter(({ available }) => !available);
+    const here = pairs.filter(({ available }) => available);
     const titles = here.map(({ id, title }) => [id, title]);
-    this.pair = h('select', { id: 'vl-pair', on: { change } }, options(titles));
+    const change = () => form.changePair(this.pair.value);
+    this.pair = h('select', { id: 'vl-pair', change }, options(titles));
     this.pairNote = h('p.vl-help');
     this.scopeNote = h('p.vl-scope', { role: 'status' });
-    const turn = () => this.form.changePair(this.form.fittingPair.id);
+    const turn = () => form.changePair(form.fittingPair.id);
     this.switch = button('', turn, 'vl-small vl-switch', { hidden: true });
     const reasons = larger.flatMap(({ title, reason }) => [h('dt', title), h('dd', reason)]);
     const help = h('p.vl-help', W.ask.elsewhereHelp);
@@ -132,7 +126,7 @@ export class FormView {
   buildParameters() {
     this.settings = h('div.vl-settings');
     this.sampling = new Panel(W.ask.sampling, () => this.form.resetSampling());
-    this.loading = new LoadingPanel(this.catalog, this.form);
+    this.loading = new LoadingPanel(this.form);
     this.system = this.textarea('system');
     this.changes = h('span.vl-changed');
     this.showSampling();
@@ -143,14 +137,13 @@ export class FormView {
 
   /** Build the buttons that run and stop, and the line that says what happens. */
   buildFoot() {
-    const go = { type: 'submit', class: 'vl-primary', id: 'vl-run' };
-    this.go = h('button', go, icon('play'), h('span', W.ask.run));
+    const go = { type: 'submit', id: 'vl-run' };
+    this.go = h('button.vl-primary', go, icon('play'), h('span', W.ask.run));
     const halt = { id: 'vl-stop', disabled: true, sign: 'stop' };
     this.halt = button(W.ask.stop, () => this.form.emit('stop'), 'vl-secondary', halt);
-    const unfold = () => this.unfold();
-    const more = { 'aria-expanded': 'false', 'aria-label': W.ask.more, on: { click: unfold } };
+    const more = { 'aria-expanded': 'false', 'aria-label': W.ask.more, sign: 'edit' };
     const short = h('span', W.ask.moreShort);
-    this.more = h('button.vl-secondary.vl-more', more, icon('edit'), short);
+    this.more = button(short, () => this.unfold(), 'vl-secondary vl-more', more);
     this.waiting = h('progress.vl-waiting', { hidden: true, 'aria-label': W.ask.waiting });
     this.status = h('p.vl-status', { id: 'vl-status' }); // the stage says the same aloud
     const buttons = h('div.vl-buttons', this.more, this.go, this.halt);
@@ -160,7 +153,7 @@ export class FormView {
   /** Open the form, or close it: on a small screen it is folded away under its own button. */
   unfold(open = !this.node.classList.contains('open')) {
     this.node.classList.toggle('open', open);
-    this.more.setAttribute('aria-expanded', String(open));
+    this.more.setAttribute('aria-expanded', open);
     if (!open) return;
     this.question.focus({ preventScroll: true });
     // Only when it is laid out: until then the browser holds what is in sight where it is.
@@ -172,19 +165,11 @@ export class FormView {
     const { request, pairFacts: pair } = this.form;
     this.pair.value = request.pair;
     put(this.pairNote, pair.available ? pair.help : pair.reason);
-    this.mark();
+    this.methods.show();
     this.system.value = request.system;
     this.showSampling();
-    this.loading.show(pair, (request.loading[pair.id] ??= {}));
-    this.panels();
-  }
-
-  /** Show which methods are chosen and possible; those that cannot sample have no lane. */
-  mark() {
-    const { request, unsampled, pairFacts, paperMethods } = this.form;
-    const left = unsampled.map(({ name }) => name);
-    const lanes = request.methods.filter((name) => !left.includes(name)); // the plain lane's number is 0
-    this.methods.show(request, pairFacts.methods, lanes, paperMethods.length);
+    this.loading.show();
+    this.showPanels();
   }
 
   /** Make the fields of sampling anew. */
@@ -192,7 +177,7 @@ export class FormView {
     const count = () => this.sampling.tally(fields.changed + further.changed);
     const change = () => {
       count();
-      this.mark(); // some cannot sample
+      this.methods.show(); // some cannot sample
       this.form.changed();
     };
     const values = this.form.request.sampling;
@@ -206,40 +191,28 @@ export class FormView {
   }
 
   /** Show one panel of parameters for every chosen method; panels that stay keep their state. */
-  panels() {
-    const { form } = this;
-    const { pair, settings, methods } = form.request;
-    const old = new Map([...this.settings.children].map((node) => [node.dataset.key, node]));
-    const panel = (name) => {
-      const values = (settings[name] ??= {});
-      const key = `${pair}/${name}`;
-      if (old.get(key)?.values === values) return old.get(key);
-      const method = this.catalog.methods.find((m) => m.name === name);
-      const made = new MethodPanel(method, pair, values, {
-        ask: this.panel,
-        change: () => form.changed(),
-        tally: () => this.tally(),
-        like: () => exampleLike(this.catalog, form.request, name),
-      });
-      made.node.dataset.key = key;
-      return Object.assign(made.node, { values, panel: made });
-    };
-    this.settings.replaceChildren(...methods.map(panel));
+  showPanels() {
+    const { pair, settings, methods } = this.form.request;
+    const on = { ask: this.ask, ontally: () => this.tally() };
+    const kept = (name) =>
+      this.panels.find((panel) => panel.pair === pair && panel.values === settings[name]);
+    this.panels = methods.map((name) => kept(name) ?? new MethodPanel(this.form, name, on));
+    this.settings.replaceChildren(...this.panels.map(({ node }) => node));
   }
 
   /** Say how many values were changed, those of examples apart. */
   tally() {
-    const panels = [...this.settings.children].map(({ panel }) => [panel, panel.on.like()]);
-    const examples = panels.flatMap(([, example]) => example ?? []);
+    const examples = this.panels.flatMap(({ example }) => example ?? []);
+    const own = this.panels.filter(({ example }) => !example).map(({ changed }) => changed);
     const others = Object.keys(chosen(this.form.request)).length;
-    const changed = panels.reduce((n, [own, like]) => n + (like ? 0 : own.changed), others);
+    const changed = own.reduce((a, b) => a + b, others);
     tally(this.changes, changed, examples);
   }
 
   /** Show what a change of the request changes around it. */
   showChange() {
     const { form } = this;
-    const { request, next, mayFollow } = form;
+    const { request, next, mayFollow, fittingPair } = form;
     this.tally();
     if (this.question.value !== request.question) this.question.value = request.question;
     this.hint();
@@ -249,25 +222,23 @@ export class FormView {
     this.keeping.hidden = !mayFollow || next === 'same' || (next === 'on' && !chose);
     this.turnNote.classList.toggle('kept', mayFollow); // its place is there before it says anything
     put(this.scopeNote, form.scope);
-    const { fittingPair } = form;
     this.switch.hidden = !fittingPair;
     if (fittingPair) put(this.switch, W.scope.use(fittingPair.title));
   }
 
   /** Say what an empty question asks, and how the question continues the conversation. */
   hint() {
-    const { last, earlier, next, request } = this.form;
+    const { last, earlier, next, request, pairFacts } = this.form;
     const { history, media, question } = request;
     const empty = !question.trim() && media.length > 0;
     const words = this.form.questionOf();
     put(this.untyped, empty ? W.ask.untyped(words) : '');
-    const pictures = (turns) => turns.reduce((sum, turn) => sum + turn.media.length, 0);
-    const followed = pictures(history) ? W.chat.followHint : W.chat.textHint;
-    const first = empty ? words : this.form.pairFacts.describe.image;
+    const followed = countPictures(history) ? W.chat.followHint : W.chat.textHint;
+    const first = empty ? words : pairFacts.describe.image;
     this.question.placeholder = history.length ? followed : first;
     const fresh = next === 'new' ? W.chat.fresh : '';
-    const on = earlier.length > 0 && !(last && next === 'same');
-    put(this.goesOn, on ? W.chat.on(earlier.length, pictures(earlier)) : fresh);
+    const goesOn = earlier.length > 0 && !(last && next === 'same');
+    put(this.goesOn, goesOn ? W.chat.on(earlier.length, countPictures(earlier)) : fresh);
     put(this.questionLabel, earlier.length ? W.chat.question : W.ask.question);
   }
 
@@ -284,11 +255,10 @@ export class FormView {
     put(this.go.querySelector('span'), running ? W.ask.runningNow : W.ask.run);
   }
 
-  /** Write what happens, or what is wrong. */
   say(text, wrong) {
     const { running } = this.form;
     tell(this.status, text, wrong);
     this.waiting.hidden = !(running && text && !wrong); // until the first words come
-    this.node.setAttribute('aria-busy', String(running));
+    this.node.setAttribute('aria-busy', running);
   }
 }

@@ -9,7 +9,7 @@ import { W, fmt } from '../words/words.js';
 
 const FEW = 2; // lanes beside the plain one, up to which their words are quoted
 
-/** The sentence above the race, as texts and elements. */
+/** The sentence, as texts and elements. */
 export function headline(race) {
   const base = race.baseline;
   const all = race.rivals;
@@ -41,7 +41,7 @@ export function headline(race) {
     ...(t.n_relaxed ? ['; ', relaxed, W.headline.through(t.n_relaxed)] : []),
     W.headline.answer(!differs, lane.given.text),
     doubted
-      ? doubtfulSpeed(t, { ...doubted, sentence: clearest.sentence })
+      ? doubtfulSpeed(t.tau, { ...doubted, sentence: clearest.sentence })
       : h('b', W.headline.took(x, total)),
     rivals.length && !doubted && W.headline.fastest(rivals.length + 1),
     price(race, rivals.length ? lane.title : 'it', differs, quoted),
@@ -49,19 +49,15 @@ export function headline(race) {
   ].filter(Boolean);
 }
 
-/** The words for a speed that is not trusted: roughly how fast, or that it is unknown.
- *  `doubted`: what `doubt` found, with its sentence. */
-const doubtfulSpeed = ({ tau }, doubted) =>
+/** Roughly how fast, or that it is unknown. */
+const doubtfulSpeed = (tau, doubted) =>
   hedged(doubted) ? W.headline.roughly(doubted) : W.headline.unknown(tau, doubted);
 
 /** What the speed cost: as it is known of an example, or by the words that differ. */
 function price(race, who, differs, quoted) {
   if (differs && race.meta.price) return W.headline.known(race.meta.price);
-  if (!quoted) return '.';
-  return W.headline.price(
-    who,
-    differs.changes.map((pair) => pair.map(start)),
-  );
+  const changes = quoted && differs.changes.map((pair) => pair.map(start));
+  return quoted ? W.headline.price(who, changes) : '.';
 }
 
 /** The sentence while lanes compute or are played back. */
@@ -69,7 +65,6 @@ function whileRunning(race) {
   const { baseline: base, head, list, rivals, slower } = race;
   const speed = (lane) => race.now(lane).tokens_per_s || 0;
   const leader = rivals.reduce((a, b) => (speed(b) > speed(a) ? b : a));
-  /** How far a lane is: tokens shown, whether it is over, all its tokens. */
   const far = (lane) => [race.now(lane).n_tokens, race.over(lane), lane.tokens.length];
   const told = [leader.title, far(leader), far(base), rivals.length];
   if (race.back) return [W.player.back(slower), W.headline.back(...told)];
@@ -79,10 +74,8 @@ function whileRunning(race) {
   return [played, W.headline.going(...told)].filter(Boolean);
 }
 
-/** Which of the other answers agree with AR's. differs: whether the answer told of before does
- *  not. */
+/** Which of the other answers agree with AR's. differs: whether the first one does not. */
 function answers(race, lanes, differs) {
-  /** The titles of lanes. */
   const names = (some) => some.map((one) => one.title);
   const apart = lanes.filter((one) => differences(race, one));
   const alike = lanes.filter((one) => !apart.includes(one));
@@ -92,5 +85,7 @@ function answers(race, lanes, differs) {
   ];
 }
 
-/** The beginning of a text. */
-const start = (text) => (text.trim().length > 32 ? `${text.trim().slice(0, 31)}…` : text.trim());
+function start(text) {
+  const words = text.trim();
+  return words.length > 32 ? `${words.slice(0, 31)}…` : words;
+}

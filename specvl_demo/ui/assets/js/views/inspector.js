@@ -2,8 +2,8 @@
    the heat of the picture's patches. */
 
 import { backCloses } from './back.js';
-import { bars, candidates, notes, times } from './details.js';
-import { button, h, icon, iconButton } from './dom.js';
+import { candidateTable, noteList, phaseTimes, probabilityBars } from './details.js';
+import { button, h, icon, iconButton, refill, scrolls } from './dom.js';
 import { term } from './explain.js';
 import { countDrafted, countKept, depths } from '../records/fold.js';
 import {
@@ -31,9 +31,7 @@ export class Inspector {
     this.race = race;
     this.names = names;
     this.head = h('div.vl-inspect-head');
-    // Where it is higher than its card, a keyboard scrolls it.
-    const scrolls = { tabindex: '0', role: 'group', 'aria-label': W.inspect.title };
-    this.body = h('div.vl-inspector-body', scrolls);
+    this.body = h('div.vl-inspector-body', scrolls(W.inspect.title));
     const leave = () => race.select(null);
     const close = iconButton('close', W.inspect.close, leave, 'vl-tool vl-sheet-close');
     this.node = h(
@@ -49,13 +47,12 @@ export class Inspector {
     this.draw();
   }
 
-  /** Open the sheet where, on a small screen, a token was picked, or close it. */
+  /** Open the sheet, which it is on a small screen, or close it. */
   cover() {
     const over = Boolean(this.node.getClientRects().length && this.node.offsetParent === null);
     if (over === this.over) return;
     this.over = over;
-    if (over) this.back.opened();
-    else this.back.closed();
+    this.back[over ? 'opened' : 'closed']();
   }
 
   /** The keys of the sheet: Escape closes it, Tab leads from the answer into it, and Shift+Tab
@@ -81,10 +78,10 @@ export class Inspector {
   draw = () => {
     const { race } = this;
     const { focused: lane, selected } = race;
-    this.node.classList.toggle('picked', Boolean(selected?.picked));
+    const picked = Boolean(selected?.picked);
+    this.node.classList.toggle('picked', picked);
     // A screen reader hears what the visitor chose, not what streams by.
-    if (selected?.picked) this.head.setAttribute('aria-live', 'polite');
-    else this.head.removeAttribute('aria-live');
+    this.head.ariaLive = picked ? 'polite' : null;
     this.cover();
     const going = !selected && lane && race.currentRound;
     const open = Boolean(going && race.making(lane)?.round === going);
@@ -93,7 +90,7 @@ export class Inspector {
     this.open = open;
     const round = going && (open ? this.roundGoing(going) : this.round(lane, going));
     const parts = round ? [...round, hint()] : this.selection(lane, selected);
-    if (parts) this.body.replaceChildren(...parts.filter(Boolean));
+    if (parts) refill(this.body, parts);
   };
 
   /** Write the heading for what is selected, and return the body; null leaves what is there. */
@@ -105,95 +102,93 @@ export class Inspector {
     const { token, node } = selected;
     if (token !== undefined) return lane.tokens[token] ? this.token(lane, token) : null;
     const round = lane.rounds[selected.round];
-    return node === undefined ? this.round(lane, round) : this.showUnused(lane, round, node);
+    return node === undefined ? this.round(lane, round) : this.unused(lane, round, node);
   }
 
-  /** Write the heading for a round in progress, and return an empty body: its result is not shown
-   *  yet. */
+  writeRoundHead({ index }, facts) {
+    this.head.replaceChildren(h('b', W.inspect.round(index)), h('span', facts));
+  }
+
+  /** The body, empty, for a round in progress: its result is not shown yet. */
   roundGoing(round) {
-    this.head.replaceChildren(
-      h('b', W.inspect.round(round.index)),
-      h('span', W.inspect.roundGoing(countDrafted(round))),
-    );
+    this.writeRoundHead(round, W.inspect.roundGoing(countDrafted(round)));
     return [];
   }
 
-  /** Write the heading for a round, and return the body. */
   round(lane, round) {
     if (!round) return [hint()];
     const first = lane.first(round);
     const facts = [countDrafted(round), countKept(round), fmt.seconds(round.clock_s)];
-    this.head.replaceChildren(
-      h('b', W.inspect.round(round.index)),
-      h('span', W.inspect.roundFacts(...facts)),
-    );
-    const chips = round.tokens.map((t, i) => {
+    this.writeRoundHead(round, W.inspect.roundFacts(...facts));
+    const chips = round.tokens.map((token, i) => {
       const text = lane.said(first + i);
       const label = W.inspect.open(shown(text));
-      return this.opener(lane, first + i, tokenChip(text, t.origin), label);
+      return this.opener(lane, first + i, tokenChip(text, token.origin), label);
     });
-    return [h('p.vl-chips', chips), times(round), notes(noted(lane, round, this.names))];
+    const notes = noteList(noted(lane, round, this.names));
+    return [h('p.vl-chips', chips), phaseTimes(round), notes];
   }
 
-  /** Write the heading for a token of the answer, and return the body. */
+  /** The body for a token of the answer. */
   token(lane, token) {
     const { at, id, round: index, ...own } = lane.tokens[token];
     const round = lane.rounds[index];
-    const n = lane.tokens.length;
-    const move = (step) => {
+    const move = (step, sign, name) => {
       const go = () => this.race.pick(lane, { token: token + step });
-      const name = step < 0 ? W.inspect.previous : W.inspect.next;
-      const disabled = token + step < 0 || token + step >= n;
-      return button(step < 0 ? '‹' : '›', go, 'vl-small', { 'aria-label': name, disabled });
+      const disabled = !lane.tokens[token + step];
+      return button(sign, go, 'vl-small', { 'aria-label': name, disabled });
     };
     const text = lane.said(token);
     this.head.replaceChildren(
       (text === ENDS ? endMark : tokenChip)(text, lane.kind(own)),
       h('span', W.inspect.place(token, index, at + 1)),
-      move(-1),
-      move(1),
+      move(-1, '‹', W.inspect.previous),
+      move(1, '›', W.inspect.next),
     );
     const node = round.path[at + 1];
     const draw = drawOf(round, at);
+    const known = (x, write) => (x === null ? null : write(x));
     const draws =
-      draw && W.inspect.draws(write(draw.gap, fmt.number), write(draw.overlap, fmt.percent));
+      draw && W.inspect.draws(known(draw.gap, fmt.number), known(draw.overlap, fmt.percent));
     const parts = [
       this.parts(lane, token),
-      bars(draw ?? chancesOf(round, node), draws),
+      probabilityBars(draw ?? chancesOf(round, node), draws),
       this.candidates(lane, round, round.path[at], id, token),
     ];
-    return this.explained(lane, round, node, at, [whyWritten(lane, token), parts]);
+    return this.explained(lane, round, node, at, whyWritten(lane, token), parts);
   }
 
-  /** The body: why, parts, times and notes beside the pictures. at: its place in the answer's
-   *  round. */
-  explained(lane, round, node, at, [why, parts]) {
+  /** Why and parts beside the pictures, times and notes. at: its place in the answer's round. */
+  explained(lane, round, node, at, why, parts) {
     const words = h('div.vl-inspect-words', h('p.vl-why', why), parts);
     const grid = h('div.vl-inspect-grid', words, sight(this.race, lane, round, at));
-    return [grid, times(round), notes(noted(lane, round, this.names, node))];
+    return [grid, phaseTimes(round), noteList(noted(lane, round, this.names, node))];
   }
 
-  /** Write the heading for a node that is not in the answer, and return the body. */
-  showUnused(lane, round, node) {
+  /** The body for a node that is not in the answer. */
+  unused(lane, round, node) {
     const { tree, index } = round;
     const { kind, why, at } = whyUnused(lane, round, node);
-    const chip = { class: `tk chip ${kind === 'rejected' ? kind : 'idle'}` };
+    const chip = `code.tk.chip.${kind === 'rejected' ? kind : 'idle'}`;
     const facts = W.inspect.fallen(W.inspect.kinds[kind], index, depths(tree)[node]);
-    this.head.replaceChildren(h('code', chip, wordOf(tree, node)), h('span', facts));
+    this.head.replaceChildren(h(chip, wordOf(tree, node)), h('span', facts));
     const place = at < 0 ? null : lane.first(round) + at;
     const parts = node > 0 && [
-      bars(chancesOf(round, node)),
+      probabilityBars(chancesOf(round, node)),
       this.candidates(lane, round, tree.parent[node], tree.tokens[node], place),
     ];
-    return this.explained(lane, round, node, at, [why, parts]);
+    return this.explained(lane, round, node, at, why, parts);
   }
 
   /** A button that opens a token. now: the token that is open. */
   opener(lane, token, chip, label, now = null) {
-    const current = token === now ? 'true' : null;
     const click = () => this.race.pick(lane, { token });
-    const more = { 'aria-label': label, 'aria-current': current, on: { click } };
-    return h('button.vl-plainbutton', more, chip);
+    const current = token === now ? 'true' : null;
+    return h(
+      'button.vl-plainbutton',
+      { 'aria-label': label, 'aria-current': current, click },
+      chip,
+    );
   }
 
   /** The tokens that form a character together with this one; null if it forms one by itself. */
@@ -215,25 +210,23 @@ export class Inspector {
   candidates(lane, round, node, id, place) {
     const found = likeliest(round, node, id);
     if (!found) return h('p.vl-hint', W.inspect.light);
-    return candidates(found, id, (row) => this.candidate(lane, row, place));
+    return candidateTable(found, id, (row) => this.candidate(lane, row, place));
   }
 
   /** A likely token: a button that branches to it, if the question can be asked again. */
   candidate(lane, { id, text }, index) {
-    const code = h('code', { title: shown(text) }, shown(text));
+    const word = shown(text);
+    const code = h('code', { title: word }, word);
     const { ended, selected, meta } = this.race;
     const open = selected?.picked && meta.asked && !meta.gone && ended;
     if (!open || index === null || id === lane.tokens[index].id || withEndMark(text) !== text)
       return code;
-    const title = W.branch.take(shown(text));
+    const title = W.branch.take(word);
     const click = () => this.race.emit('branch', { lane, index, id, text });
-    const more = { 'aria-label': title, title, on: { click } };
-    return h('button.vl-plainbutton.vl-take', more, code, icon('branch', 12));
+    const props = { 'aria-label': title, title, click };
+    return h('button.vl-plainbutton.vl-take', props, code, icon('branch', 12));
   }
 }
-
-/** A number as text, null while unknown. */
-const write = (x, format) => (x === null ? null : format(x));
 
 /** The chip of the answer's end, which a card explains. */
 function endMark(text, origin) {

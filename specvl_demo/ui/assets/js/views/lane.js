@@ -1,7 +1,7 @@
 /* One lane's answer as far as the race is shown, coloured by origin, piece by piece: a token, or the tokens that
    make one character together. */
 
-import { h, put } from './dom.js';
+import { h, put, refill } from './dom.js';
 import { term } from './explain.js';
 import { rejected, wordsOf } from '../records/fold.js';
 import { MOST_TEXT, laid, withEndMark, shown } from '../records/text.js';
@@ -18,9 +18,8 @@ function guarantee({ lossless, exactness, dtype, models }) {
   const [weights] = /\b\d-bit weights/.exec(models.target ?? '') ?? [];
   if (exactness === 'exact')
     return term(W.lane.exact, W.lane.exactHelp(dtype, weights), 'vl-badge');
-  return exactness && dtype !== 'float32'
-    ? term(W.lane.nearly, W.lane.nearlyHelp(dtype), 'vl-badge')
-    : null;
+  const rounded = exactness && dtype !== 'float32';
+  return rounded ? term(W.lane.nearly, W.lane.nearlyHelp(dtype), 'vl-badge') : null;
 }
 
 /** The drafts along the judged line, the accepted first: [{text, kind: 'draft' | 'relaxed' |
@@ -28,45 +27,47 @@ function guarantee({ lossless, exactness, dtype, models }) {
 export function judgedDrafts(round) {
   const { path, tokens, tree } = round;
   const kept = path.slice(1).map((node, i) => [node, tokens[i].origin]);
-  return [...kept, ...rejected(round).map((node) => [node, 'rejected'])].map(([node, kind]) => ({
-    text: laid(withEndMark(tree.texts?.[node] ?? '·')),
-    kind,
-  }));
+  const fell = rejected(round).map((node) => [node, 'rejected']);
+  const text = (node) => laid(withEndMark(tree.texts?.[node] ?? '·'));
+  return [...kept, ...fell].map(([node, kind]) => ({ text: text(node), kind }));
 }
 
-/** Shows one lane's answer. */
 export class LaneView {
+  nodes = []; // one element a piece that is on the page
+  ends = []; // ends[p]: child nodes of the text after p + 1 pieces
+
   constructor(race, lane, painter) {
     this.race = race;
     this.lane = lane;
     this.painter = painter;
-    this.nodes = []; // one element a piece that is on the page
-    this.ends = []; // ends[p]: child nodes of the text after p + 1 pieces
     this.plain = lane.plain;
     this.build();
   }
 
   build() {
+    const silent = { 'aria-hidden': 'true' };
     this.given = h('span.vl-given', { title: W.branch.given });
     this.text = h('span.vl-said');
-    this.guess = h('span.vl-guess', { 'aria-hidden': 'true' });
-    this.rest = h('span.vl-rest', { 'aria-hidden': 'true' });
-    this.full = h('div.vl-full', { 'aria-hidden': 'true' });
+    this.guess = h('span.vl-guess', silent);
+    this.rest = h('span.vl-rest', silent);
+    this.full = h('div.vl-full', silent);
     this.promise = h('span.vl-promise');
     this.note = h('span.vl-lane-note');
     this.title = term(this.lane.title, this.plain ? W.lane.plainHelp : '');
     const piece = ({ target }) => target.closest('[data-i]');
-    const on = {
-      click: (e) => this.pick(piece(e)),
-      keydown: (e) => this.key(e),
-      pointerover: (e) => this.hover(piece(e)),
-      pointerleave: () => this.hover(null),
-    };
-    const told = { 'aria-live': 'off', 'aria-label': W.lane.answer(this.lane.title) };
     // The newest words stay in view by layout alone: the box scrolls from its bottom.
     this.box = h(
       this.plain ? 'div.vl-text.plain' : 'div.vl-text',
-      { tabindex: '0', role: 'log', ...told, on },
+      {
+        tabindex: '0',
+        role: 'log',
+        'aria-live': 'off',
+        'aria-label': W.lane.answer(this.lane.title),
+        click: (e) => this.pick(piece(e)),
+        keydown: (e) => this.key(e),
+        pointerover: (e) => this.hover(piece(e)),
+        pointerleave: () => this.hover(null),
+      },
       this.full,
       h('div.vl-words', this.given, this.text, this.guess, this.rest),
     );
@@ -78,8 +79,7 @@ export class LaneView {
 
   /** Write the facts that only the lane's first record has. */
   begun() {
-    const badge = this.plain ? null : guarantee(this.lane.begin);
-    this.promise.replaceChildren(...(badge ? [badge] : []));
+    refill(this.promise, [!this.plain && guarantee(this.lane.begin)]);
     put(this.given, laid(this.lane.given.text, MOST_TEXT));
     this.mark();
   }
@@ -89,7 +89,6 @@ export class LaneView {
     this.painter[asked ? 'now' : 'soon'](this.draw);
   }
 
-  /** Bring the text in line with what is shown of the lane. */
   draw = () => {
     const want = this.lane.whole[this.race.roundsShown(this.lane)];
     if (want < this.nodes.length) this.cut(want);
@@ -99,14 +98,12 @@ export class LaneView {
     this.mark();
   };
 
-  /** Write what is not written yet behind what is, pale, while a visitor's own race is played
-   *  back. */
+  /** While a visitor's own race is played back: write what is not yet written behind what is, pale. */
   remaining() {
     const { race, lane } = this;
-    const ahead = [...this.guess.children].filter(
-      (n) => !n.hidden && n.dataset.kind !== 'rejected',
-    );
-    const rest = race.back ? lane.tokens.slice(race.now(lane).n_tokens + ahead.length) : [];
+    const kept = (n) => !n.hidden && n.dataset.kind !== 'rejected';
+    const ahead = [...this.guess.children].filter(kept).length;
+    const rest = race.back ? lane.tokens.slice(race.now(lane).n_tokens + ahead) : [];
     put(this.rest, laid(wordsOf(rest), MOST_TEXT));
   }
 
@@ -115,8 +112,7 @@ export class LaneView {
   guesses() {
     const { round, drafted, verified } = (!this.plain && this.race.making(this.lane)) || {};
     const word = ({ text, kind }) => h('span.tk', { data: { kind }, text });
-    if (this.guessed !== round)
-      this.guess.replaceChildren(...(round ? judgedDrafts(round).map(word) : []));
+    if (this.guessed !== round) refill(this.guess, round ? judgedDrafts(round).map(word) : []);
     this.guessed = round;
     const all = [...this.guess.children];
     all.forEach((node, i) => {
@@ -137,8 +133,7 @@ export class LaneView {
   append(want) {
     const part = document.createDocumentFragment();
     const before = this.text.childNodes.length;
-    for (let p = this.nodes.length; p < want; p += 1) {
-      const piece = this.lane.pieces[p];
+    for (const piece of this.lane.pieces.slice(this.nodes.length, want)) {
       const node = this.piece(piece);
       part.append(...this.rejectedText(piece), node);
       this.nodes.push(node);
@@ -147,28 +142,25 @@ export class LaneView {
     this.text.append(part);
   }
 
-  /** The element of a piece, in its origin's colour. */
   piece({ start, stop, text, mixed, round: r, ...piece }) {
     const { lane, plain } = this;
     const tokens = lane.tokens.slice(start, stop);
-    const parts = tokens.map((token) => W.origins[token.origin]);
     const { at, round } = tokens.at(-1);
     const other = instead(lane.rounds[round], at);
     const by = winner(lane, lane.rounds[round], at);
     const kinds = [lane.kind(piece), mixed && !plain && 'mixed', text === '' && 'end', by && 'by'];
     const title = [
       text === '' && W.lane.end,
-      parts.length > 1 && !plain && W.lane.parts(parts),
+      tokens.length > 1 && !plain && W.lane.parts(tokens.map((one) => W.origins[one.origin])),
       other !== null && W.lane.instead(shown(other)),
       by && W.lane.by(W.views[by.view] ?? by.view),
-    ].filter(Boolean);
+    ];
     const written = other !== null && { instead: other.trim() || shown(other) };
-    return h('span', {
-      class: `tk ${kinds.filter(Boolean).join(' ')}`,
+    return h(['span', 'tk', ...kinds.filter(Boolean)].join('.'), {
       data: { i: start, n: stop - start, r, ...written },
       style: by ? { '--by': `var(--vl-series-${by.place % SERIES})` } : {},
       text: laid(text),
-      title: title.join('; ') || null,
+      title: title.filter(Boolean).join('; ') || null,
     });
   }
 
@@ -190,27 +182,26 @@ export class LaneView {
 
   /** Show what is selected, in focus, waiting and over. */
   mark() {
-    const { race, lane } = this;
-    this.node.classList.toggle('focused', race.focus === lane.name);
-    const s = race.selected;
-    const mine = s !== null && s.lane === lane.name;
-    const now = mine && s.token !== undefined ? this.nodeOf(s.token) : null;
+    const { race, lane, node, box } = this;
+    node.classList.toggle('focused', race.focus === lane.name);
+    const selected = race.selected?.lane === lane.name ? race.selected : null;
+    const now = selected?.token === undefined ? null : this.nodeOf(selected.token);
     if (this.picked !== now) {
       this.picked?.classList.remove('selected');
       now?.classList.add('selected');
       this.picked = now;
     }
-    this.light(mine ? (s.round ?? lane.tokens[s.token]?.round ?? null) : null);
-    this.node.classList.toggle('waiting', !lane.rounds.length && !lane.end);
+    this.light(selected?.round ?? lane.tokens[selected?.token]?.round ?? null);
+    node.classList.toggle('waiting', !lane.rounds.length && !lane.end);
     const known = race.ended;
-    this.node.classList.toggle('done', known);
+    node.classList.toggle('done', known);
     put(this.full, known ? laid(lane.given.text, MOST_TEXT) + lane.laid : '');
     // A replay of an answer that is longer than its box goes along with the newest words.
-    const { clientHeight, scrollHeight } = this.box;
+    const { clientHeight, scrollHeight } = box;
     const longer = known && race.head !== null && scrollHeight > clientHeight + 4;
     const newest = longer && this.nodes.at(-1);
-    if (newest) this.box.scrollTop = newest.offsetTop - clientHeight + 48;
-    this.node.dataset.colour = lane.colour;
+    if (newest) box.scrollTop = newest.offsetTop - clientHeight + 48;
+    node.dataset.colour = lane.colour;
     put(this.title, lane.title);
     this.title.title = lane.begin.title;
     put(this.note, this.ending());
@@ -291,6 +282,5 @@ export class LaneView {
 export function tokenChip(text, origin) {
   const sign = shown(text);
   const mark = Object.keys(W.signs).find((one) => sign.includes(one));
-  const title = mark && `${mark}: ${W.signs[mark]}`;
-  return h('code', { class: `tk chip ${origin}`, title, text: sign });
+  return h(`code.tk.chip.${origin}`, { title: mark && `${mark}: ${W.signs[mark]}`, text: sign });
 }

@@ -2,7 +2,7 @@
 
 import { Chart } from './chart.js';
 import { declared } from './declared.js';
-import { button, folded, h } from './dom.js';
+import { button, folded, h, refill, scrolls } from './dom.js';
 import { formula } from './formula.js';
 import { instructive } from '../records/highlights.js';
 import { sight } from './patches.js';
@@ -19,9 +19,7 @@ export class LearnView {
     this.plotlyUrl = plotlyUrl;
     this.watch = watch;
     const { methods } = catalog;
-    const papers = catalog.papers
-      .map((name) => methods.find((m) => m.name === name))
-      .filter(Boolean);
+    const papers = catalog.papers.flatMap((name) => methods.find((m) => m.name === name) ?? []);
     const others = methods.filter((m) => !papers.includes(m));
     this.near = new IntersectionObserver((entries) => {
       for (const { isIntersecting, target } of entries) if (isIntersecting) this.fetch(target);
@@ -32,7 +30,7 @@ export class LearnView {
     };
     const places = [...papers, { name: 'others', title: W.learn.others }];
     const nav = h('nav.vl-learn-nav', { 'aria-label': W.learn.nav }, places.map(reach));
-    const lessons = [colours(), ...papers.map((m) => this.lesson(m)), list(others)];
+    const lessons = [aboutColours(), ...papers.map((m) => this.lesson(m)), aboutOthers(others)];
     this.node = h('div.vl-learn', nav, h('div.vl-lessons', lessons));
   }
 
@@ -45,11 +43,10 @@ export class LearnView {
       live.example = example;
       this.near.observe(live);
     }
-    const scrolls = { tabindex: '0', role: 'group', 'aria-label': W.learn.formula(method.title) };
     const words = [
       heading(method),
       h('p', does),
-      rule && h('div.vl-formula', scrolls, formula(rule[0])),
+      rule && h('div.vl-formula', scrolls(W.learn.formula(method.title)), formula(rule[0])),
       rule && h('p.vl-help', rule[1]),
       look && h('p', h('b', `${W.learn.look} `), look),
       method.verdict && folded('details', W.learn.verdict, h('p', method.verdict)),
@@ -78,27 +75,23 @@ export class LearnView {
     if (!chart)
       race.on('select', () => {
         const at = lane.tokens[race.selected?.token]?.at ?? 0;
-        looks.replaceChildren(sight(race, lane, race.currentRound, at) ?? '');
+        refill(looks, [sight(race, lane, race.currentRound, at)]);
       });
     race.select({ lane: lane.name, token: instructive(lane) ?? 0 });
   }
 }
 
-/** A lesson's card; `live` is the example beside the words. */
+/** live: the example beside the words. */
 const lesson = (name, words, live) =>
   h('article.vl-card.vl-lesson', { id: `lesson-${name}` }, h('div', words), live);
 
-/** The lesson that says what tokens' colours mean. */
-function colours() {
-  /** A colour, and what it means. */
-  const line = (o) =>
-    h('li', h('span', { class: `tk ${o}`, text: W.legend[o] }), ` ${W.learn.origins[o]}`);
+function aboutColours() {
+  const line = (o) => h('li', h(`span.tk.${o}`, W.legend[o]), ` ${W.learn.origins[o]}`);
   const legend = h('ul.vl-learn-legend', ['draft', 'relaxed', 'target', 'rejected'].map(line));
   return lesson('first', [h('h2', W.learn.first), h('p', W.learn.firstText), legend]);
 }
 
-/** The lesson that lists the other methods. */
-function list(methods) {
+function aboutOthers(methods) {
   const told = methods.flatMap((m) => [
     h('dt', m.title, !m.lossless && h('small', W.learn.lossyMark)),
     h('dd', m.help, ' ', source(m)),
@@ -109,12 +102,9 @@ function list(methods) {
 /** A method's title with its badge. */
 function heading({ title, lossless }) {
   const text = lossless ? W.lane.exact : W.lane.lossy;
-  return h('h2', title, ' ', h('span', { class: `vl-badge ${lossless ? '' : 'lossy'}`, text }));
+  return h('h2', title, ' ', h(lossless ? 'span.vl-badge' : 'span.vl-badge.lossy', text));
 }
 
 /** The link to a method's paper or code. */
-function source({ url, reference }) {
-  const text = reference || url;
-  const more = { target: '_blank', rel: 'noopener noreferrer' };
-  return url ? h('a.vl-help', { href: url, text, ...more }) : null;
-}
+const source = ({ url: href, reference }) =>
+  href && h('a.vl-help', { href, target: '_blank', rel: 'noopener noreferrer' }, reference || href);

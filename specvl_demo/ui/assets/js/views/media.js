@@ -1,23 +1,25 @@
 /* Draws the pictures and clips of a question (state/files.js), which come in by upload, drop, paste and camera. */
 
-import { button, filePicker, h, iconButton, tell } from './dom.js';
+import { button, filePicker, h, iconButton, refill, tell, thumbnail } from './dom.js';
 import { W } from '../words/words.js';
 
-/** @import { Files } from '../state/files.js' */
+/** A clip plays where one points at it. */
+const playing = {
+  loop: true,
+  pointerenter: (e) => e.target.play().catch(() => null),
+  pointerleave: (e) => e.target.pause(),
+};
 
-/** A clip that plays where one points at it. */
-function clip({ name, url: src }) {
-  const pointerenter = (e) => e.target.play().catch(() => null);
-  const pointerleave = (e) => e.target.pause();
-  const still = { src, muted: true, playsinline: true, preload: 'metadata', loop: true };
-  return h('video', { ...still, 'aria-label': name, on: { pointerenter, pointerleave } });
-}
-
-/** The button that takes a file away. */
 const removeButton = (kind, { name }, fn) =>
   iconButton('close', W.media.remove(name), fn, kind, 12);
 
-/** Shows the question's pictures and clips, and takes new ones. */
+/** The browser's own address of a file, and the listeners that give it up once it is there. */
+function localAddress(file) {
+  const url = URL.createObjectURL(file);
+  const free = () => URL.revokeObjectURL(url);
+  return { url, listeners: { load: free, loadeddata: free, error: free } };
+}
+
 export class MediaWell {
   /** @param {Files} files */
   constructor(files) {
@@ -36,7 +38,7 @@ export class MediaWell {
     ];
     this.node = h(
       'div.vl-well',
-      { role: 'group', 'aria-label': W.media.title },
+      { role: 'group', 'aria-label': W.media.title, ...this.drops },
       this.strip,
       this.hint,
       h('div.vl-tools', tools),
@@ -48,22 +50,24 @@ export class MediaWell {
     files.on('progress', () => this.progress());
     files.on('refused', () => this.showRefused());
     files.on('say', ({ text, wrong }) => tell(this.note, text, wrong));
-    this.listen();
+    this.takePasted();
   }
 
-  /** Take files that are dropped on it, and pasted anywhere. */
-  listen() {
+  /** Listeners that take what is dropped. */
+  get drops() {
     const over = (on) => (e) => {
       if (!e.dataTransfer.types.includes('Files')) return;
       e.preventDefault();
       this.node.classList.toggle('over', on);
     };
-    this.node.addEventListener('dragover', over(true));
-    this.node.addEventListener('dragleave', over(false));
-    this.node.addEventListener('drop', (e) => {
+    const drop = (e) => {
       over(false)(e);
       this.files.add([...e.dataTransfer.files]);
-    });
+    };
+    return { dragover: over(true), dragleave: over(false), drop };
+  }
+
+  takePasted() {
     document.addEventListener('paste', (e) => {
       const files = [...(e.clipboardData?.files ?? [])];
       if (files.length && this.node.isConnected) {
@@ -74,48 +78,36 @@ export class MediaWell {
   }
 
   showRefused() {
-    const line = (file) =>
-      h(
-        'li.wrong',
-        h('span', file.why),
-        removeButton('vl-reset', file, () => this.files.forgive(file)),
-      );
-    this.outside.replaceChildren(...this.files.refused.map(line));
+    const line = (file) => {
+      const remove = removeButton('vl-reset', file, () => this.files.forgive(file));
+      return h('li.wrong', h('span', file.why), remove);
+    };
+    refill(this.outside, this.files.refused.map(line));
   }
 
-  /** Draw the files, and a bar for each on its way. */
+  /** Draw the files, with a bar those on their way. */
   show() {
     const { files } = this;
-    const picture = (item) =>
-      h('img', { src: item.url, alt: item.name, on: { error: () => files.dropBroken(item) } });
     const { pending } = files;
-    const media = files.pending.length ? files.own : files.media; // an example's make way
+    const media = pending.length ? files.own : files.media; // an example's make way
     this.node.classList.toggle('full', media.length + pending.length > 0);
     this.bars = pending.map(({ file: { name } }) =>
       h('progress', { 'aria-label': W.media.sending(name) }),
     );
-    const still = ({ kind, file }) => {
-      const src = URL.createObjectURL(file);
-      const free = () => URL.revokeObjectURL(src);
-      const [tag, more] = kind === 'video' ? ['video', { muted: true }] : ['img', { alt: '' }];
-      return h(tag, { src, ...more, on: { load: free, loadeddata: free, error: free } });
-    };
     const mark = { 'aria-hidden': 'true', text: W.media.clip };
-    const shown = (item) =>
-      item.kind === 'video' ? [clip(item), h('span.vl-clipmark', mark)] : [picture(item)];
-    this.strip.replaceChildren(
-      ...media.map((item) =>
-        h(
-          'li',
-          shown(item),
-          removeButton('vl-remove', item, () => files.remove(item)),
-        ),
-      ),
-      ...pending.map((one, i) => h('li', still(one), this.bars[i])),
-    );
+    const taken = (item) => {
+      const clip = item.kind === 'video';
+      const shown = thumbnail(item, clip ? playing : { error: () => files.dropBroken(item) });
+      const remove = removeButton('vl-remove', item, () => files.remove(item));
+      return h('li', shown, clip && h('span.vl-clipmark', mark), remove);
+    };
+    const coming = ({ kind, file }, i) => {
+      const { url, listeners } = localAddress(file);
+      return h('li', thumbnail({ kind, url }, listeners), this.bars[i]);
+    };
+    this.strip.replaceChildren(...media.map(taken), ...pending.map(coming));
   }
 
-  /** Show how much of each file on its way is sent. */
   progress() {
     this.files.pending.forEach(({ share }, i) => {
       this.bars[i].value = share;
@@ -145,7 +137,7 @@ export class MediaWell {
     dialog.showModal();
   }
 
-  /** Add what the camera shows to the files. */
+  /** Add what the camera shows. */
   take(video, dialog) {
     const canvas = h('canvas', { width: video.videoWidth, height: video.videoHeight });
     canvas.getContext('2d').drawImage(video, 0, 0);

@@ -8,29 +8,23 @@ const SHORTEST_MS = 200; // between two drawings of a chart
 const LONGEST_MS = 480;
 const PATIENCE_MS = 150; // how long a chart gives way to text
 
-/** Decides when something is drawn. */
 export class Painter {
-  constructor() {
-    this.asked = new Set();
-    this.texts = { fns: new Set(), due: 0 };
-    this.heavy = { fns: new Set(), due: 0 };
-    this.charts = new Map();
-    this.scheduled = false;
-    this.later = null;
-    this.pace = FREE;
-    this.seen = new IntersectionObserver(
-      (entries) => {
-        for (const entry of entries) this.chartOf(entry.target).visible = entry.isIntersecting;
-        this.wake();
-      },
-      { rootMargin: '120px' },
-    );
-    document.addEventListener('visibilitychange', () => this.wake());
-  }
+  asked = new Set();
+  texts = { fns: new Set(), due: 0 };
+  heavy = { fns: new Set(), due: 0 };
+  charts = new Map(); // by element
+  scheduled = false;
+  later = null;
+  pace = FREE;
 
-  /** What is known of a chart, by its element. */
-  chartOf(node) {
-    return this.charts.get(node) ?? {};
+  constructor() {
+    const see = (entries) => {
+      for (const { isIntersecting: visible, target } of entries)
+        Object.assign(this.charts.get(target) ?? {}, { visible });
+      this.wake();
+    };
+    this.seen = new IntersectionObserver(see, { rootMargin: '120px' });
+    document.addEventListener('visibilitychange', () => this.wake());
   }
 
   /** Add a chart: `draw` is called when the chart is dirty, visible and due. */
@@ -102,7 +96,6 @@ export class Painter {
     requestAnimationFrame(this.frame);
   }
 
-  /** Draw in this frame what was asked for and what is due. */
   frame = (now) => {
     this.scheduled = false;
     const written = [
@@ -157,10 +150,8 @@ export class Painter {
 
   /** Milliseconds to draw all charts in view once. */
   get cost() {
-    return [...this.charts.values()].reduce(
-      (sum, chart) => sum + (chart.visible ? chart.cost : 0),
-      0,
-    );
+    const visible = [...this.charts.values()].filter((chart) => chart.visible);
+    return visible.reduce((sum, { cost }) => sum + cost, 0);
   }
 }
 

@@ -1,16 +1,19 @@
 /* Pictures with their patches: where the drafter looked, and which patches a view of it saw. */
 
-import { h, options, put } from './dom.js';
+import { h, options, put, refill } from './dom.js';
 import { contrast } from '../records/looks.js';
 import { W } from '../words/words.js';
 
-/** The picture of every span of prompt positions: [{url, span, name}]. Tokens beside a picture's grid add none. */
+/** The picture of every span of prompt positions; tokens beside a picture's grid add none. */
 function pictures(media, spans) {
   const gridded = new Set(spans.filter((s) => s.rows).map((s) => `${s.media} ${s.frame}`));
   return spans
     .filter((s) => s.rows || !gridded.has(`${s.media} ${s.frame}`))
-    .map((span) => ({ span, ...media[span.media] }))
-    .map(({ span, name, frames }) => ({ span, name, url: frames?.[span.frame] }))
+    .map((span) => ({
+      span,
+      name: media[span.media]?.name,
+      url: media[span.media]?.frames?.[span.frame],
+    }))
     .filter(({ url }) => url);
 }
 
@@ -32,10 +35,11 @@ function heatmap(lane, list, looks) {
   ];
   const strip = h('div.vl-patches');
   const note = h('figcaption');
-  /** Cover the pictures as one mode has it. */
   const show = (mode) => {
-    const drawn = list.map((one) => picture(one, paint(lane, one.span, mode, looks)));
-    strip.replaceChildren(...drawn);
+    refill(
+      strip,
+      list.map((one) => picture(one, paint(lane, one.span, mode, looks))),
+    );
     const view = views.find((v) => v.view === mode);
     const looked = mode === 'looks' ? W.patches.looksNote : '';
     put(note, view ? share(view, list) : looked);
@@ -47,8 +51,8 @@ function heatmap(lane, list, looks) {
   return h('figure.vl-sight', modes.length > 1 && picker(modes, show), strip, key, note);
 }
 
-/** What covers the picture of a span: of every patch, row by row, its opacity, and the kind of
- *  cover; null if nothing does. */
+/** What covers the picture of a span: the kind of cover, and the opacity of every patch, row by row; null if
+ *  nothing does. */
 function paint(lane, span, mode, looks) {
   if (!span.rows || !span.cols || mode === undefined) return null;
   const n = span.rows * span.cols;
@@ -75,7 +79,6 @@ function decoded(looks) {
   }
 }
 
-/** A picture under its cover. */
 function picture({ url: src, span, name }, painted) {
   const clip = span.kind === 'video';
   const alt = clip ? W.patches.frame(name ?? '', span.frame) : (name ?? W.patches.alt);
@@ -98,7 +101,6 @@ function cover(span, { kind, cover: values }) {
 
 /** How much of the pictures a view saw, in words. */
 function share(view, list) {
-  /** The positions of a picture that the view saw. */
   const within = ({ span }) => view.index.filter((i) => i >= span.start && i < span.stop);
   const kept = new Set(list.flatMap(within)).size;
   const all = list.reduce((sum, { span }) => sum + span.stop - span.start, 0);
@@ -109,6 +111,6 @@ function share(view, list) {
 
 /** The menu of modes: one stop of the keyboard, however many there are. */
 function picker(modes, show) {
-  const on = { change: (e) => show(e.target.value) };
-  return h('select', { 'aria-label': W.patches.choose, on }, options(modes));
+  const change = (e) => show(e.target.value);
+  return h('select', { 'aria-label': W.patches.choose, change }, options(modes));
 }

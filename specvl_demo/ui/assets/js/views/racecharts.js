@@ -6,29 +6,24 @@ import { declared } from './declared.js';
 import { h } from './dom.js';
 import { dig } from '../records/fold.js';
 
-/** @import { Painter } from './paint.js' */
-/** @import { Race } from '../state/race.js' */
-
-/** Shows the charts of the lane in focus. */
 export class RaceCharts {
   /** @type {Chart | null} */
   own = null;
 
-  /** url: of the drawing library. @param {Race} race @param {Painter} painter @param {string} url */
-  constructor(race, painter, url) {
+  /** @param {Race} race @param {Painter} painter @param {string} plotlyUrl */
+  constructor(race, painter, plotlyUrl) {
     this.race = race;
-    this.make = (spec) => new Chart(spec, race, painter, url);
+    this.make = (spec) => new Chart(spec, race, painter, plotlyUrl);
     this.common = [speedup].map(this.make);
     this.node = h('div.vl-charts');
     this.choose();
     race.on('reset', () => this.choose());
     race.on('compared round end head select focus', () => this.draw());
     race.on('lane focus', (_, type) => this.choose(type === 'focus'));
-    race.on('round', ({ lane }) => {
-      if (lane.rounds.length === 1 && lane === race.focused) this.choose();
-    });
-    race.on('end', ({ lane }) => {
-      if (lane === race.focused) this.choose(); // its first round may lack the numbers
+    race.on('round end', ({ lane }, type) => {
+      // At the end again, for the first round may lack the numbers.
+      const carries = type === 'end' || lane.rounds.length === 1;
+      if (carries && lane === race.focused) this.choose();
     });
   }
 
@@ -37,7 +32,7 @@ export class RaceCharts {
   }
 
   /** Choose the focused lane's own chart: the first declared one whose numbers its rounds carry,
-   *  else a common one. now: the visitor asked for it. */
+   *  else a common one. */
   choose(now = false) {
     const lane = this.race.focused;
     if ((!lane || lane.pending) && this.own) {
@@ -53,12 +48,11 @@ export class RaceCharts {
     if (spec.id !== this.own?.spec.id) {
       this.own?.remove();
       this.own = this.make(spec);
-      this.node.replaceChildren(...this.all.map((c) => c.node));
+      this.node.replaceChildren(...this.all.map(({ node }) => node));
     }
     this.draw(now);
   }
 
-  /** Have all charts drawn, at once if the visitor asked for it. */
   draw(now = false) {
     for (const chart of this.all) chart.update(now || this.race.finished);
   }

@@ -5,12 +5,8 @@ import { Player } from './player.js';
 import { saveMenu } from './savemenu.js';
 import { W } from '../words/words.js';
 
-/** @import { Race } from '../state/race.js' */
-/** @import { Replay } from '../state/replay.js' */
-
-/** Says what was asked and where the race comes from; controls its replay. */
 export class RaceHead {
-  /** @param {Race} race @param {Replay} replay @param {import('./raceview.js').Actions} on */
+  /** @param {Race} race @param {Replay} replay @param {Actions} on */
   constructor(race, replay, on) {
     this.race = race;
     this.badge = h('span.vl-badge');
@@ -20,24 +16,23 @@ export class RaceHead {
     const { node: player } = new Player(replay);
     this.node = h('div.vl-race-head', this.badge, this.thumbs, this.question, player, this.saving);
     race.on('reset', () => this.drawTitle());
-    race.on('lane begin', () => this.pictures());
-    race.on('end', () => this.origin());
+    race.on('lane begin', () => this.showPictures());
+    race.on('end', () => this.showOrigin());
     race.on('load lane end reset', () => {
       this.saving.hidden = !race.whole; // what is still written cannot be kept
     });
   }
 
-  /** Write what was asked, and where the race comes from. */
   drawTitle() {
     const { machine, question, recorded, source } = this.race.meta;
-    this.origin();
+    this.showOrigin();
     this.badge.title = source === 'recorded' ? W.run.recordedOn(machine, recorded) : '';
     put(this.question, source ? question || W.chat.nothing : '');
     this.thumbs.replaceChildren();
   }
 
   /** Write where the race comes from: recorded, a file, live, or live a moment ago. */
-  origin() {
+  showOrigin() {
     const { source, file } = this.race.meta;
     const over = this.race.whole;
     const names = {
@@ -49,8 +44,7 @@ export class RaceHead {
     put(this.badge, names[source] ?? '');
   }
 
-  /** Show the pictures of the question. */
-  pictures() {
+  showPictures() {
     const list = (this.race.meta.shown ?? []).filter((m) => m.frames[0]);
     if (list.length === this.thumbs.children.length) return;
     const picture = ({ frames, name }) => {

@@ -1,13 +1,20 @@
 /* The visitor's own races, and what opens traces from disk, below the examples. */
 
-import { button, download, filePicker, folded, h, icon, iconButton, put, tell } from './dom.js';
+import {
+  button,
+  download,
+  filePicker,
+  folded,
+  h,
+  icon,
+  iconButton,
+  put,
+  tell,
+  thumbnail,
+} from './dom.js';
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
-/** @import { Archive } from '../state/archive.js' */
-/** @import { KeptRace } from '../state/types.js' */
-
-/** The races that this browser keeps, and what opens another. */
 export class RaceList {
   /** show(records, meta): put a race on the page. @param {Archive} archive */
   constructor(archive, show) {
@@ -17,21 +24,16 @@ export class RaceList {
     this.input = filePicker(W.trace.open, ([file]) => archive.open(file), more);
     this.note = h('p.vl-help', { role: 'status' });
     this.list = h('ul.vl-runs');
-    this.clear = button(W.trace.forget, () => this.forget());
+    const forget = () => archive.forget().then(() => put(this.note, W.trace.forgotten));
+    this.clear = button(W.trace.forget, forget);
     const hint = { title: W.trace.drop };
     const open = button(W.trace.open, () => this.input.click(), 'vl-small', hint);
     this.count = h('span');
     const parts = [this.list, h('div.vl-buttons', open, this.clear), this.input, this.note];
     this.node = folded('details.vl-mine', this.count, ...parts);
     archive.on('change', () => this.draw());
-    archive.on('problem', (sentence) => this.tell(sentence));
+    archive.on('problem', (sentence) => this.showProblem(sentence));
     this.draw();
-  }
-
-  /** Remove all kept races, and say so. */
-  async forget() {
-    await this.archive.forget();
-    put(this.note, W.trace.forgotten);
   }
 
   draw() {
@@ -41,25 +43,23 @@ export class RaceList {
     this.clear.hidden = !runs.length;
   }
 
-  /** A kept race as a button: when, what, and with which methods. @param {KeptRace} run */
+  /** @param {KeptRace} race */
   line({ records, meta, lanes, at }) {
     const time = new Date(at).toLocaleString([], { dateStyle: 'short', timeStyle: 'short' });
     const what = h('b', meta.question || W.trace.untitled);
     const words = h('span', what, h('small', `${time} · ${lanes.join(', ')}`));
-    const src = trace.shown(trace.first(records))[0]?.frames[0];
-    const still = src
-      ? h('img', { src, alt: '', loading: 'lazy' })
-      : h('i.vl-noimage', icon('play'));
+    const url = trace.shown(trace.first(records))[0]?.frames[0];
+    const picture = url ? thumbnail({ url }, { loading: 'lazy' }) : h('i.vl-noimage', icon('play'));
     const save = () => download('race.trace.jsonl', trace.write(records));
     return h(
       'li',
-      h('button.vl-run', { on: { click: () => this.show(records, meta) } }, still, words),
+      h('button.vl-run', { click: () => this.show(records, meta) }, picture, words),
       iconButton('save', W.run.saveAs.trace, save),
     );
   }
 
   /** Say why a trace cannot be opened; '' takes that back. */
-  tell(sentence) {
+  showProblem(sentence) {
     tell(this.note, sentence, sentence !== '');
     if (!sentence) return;
     this.node.open = true;

@@ -3,7 +3,7 @@
 import { Answers } from './answers.js';
 import { Chase } from './chase.js';
 import { Comparison } from './comparison.js';
-import { button, h, put, tell } from './dom.js';
+import { button, checkbox, h, put, refill, tell } from './dom.js';
 import { headline } from './headline.js';
 import { Inspector } from './inspector.js';
 import { RaceCharts } from './racecharts.js';
@@ -15,18 +15,9 @@ import { TreeView } from './tree.js';
 import { WhatIf } from './whatifview.js';
 import { W } from '../words/words.js';
 
-/** @import { Painter } from './paint.js' */
-/** @import { Story } from './story.js' */
-/** @import { Race } from '../state/race.js' */
-/** @import { Replay } from '../state/replay.js' */
-/** @import { Stage } from '../state/stage.js' */
-
-/** What the buttons around the race do. saves: as what it can be kept.
- *  @typedef {{ save(as: string): void, saves: string[], [offer: string]: any }} Actions */
-
 export class RaceView {
-  /** url: of the drawing library.
-   *  @param {{ race: Race, stage: Stage, replay: Replay, painter: Painter, story: Story, catalog: any, url: string, on: Actions }} parts */
+  /** url: of the drawing library. @param {{ race: Race, stage: Stage, replay: Replay, painter: Painter,
+   *  story: Story, catalog: any, url: string, on: Actions }} parts */
   constructor({ race, stage, replay, painter, story, catalog, url, on }) {
     this.race = race;
     this.stage = stage;
@@ -40,13 +31,13 @@ export class RaceView {
     this.charts = new RaceCharts(race, painter, url);
     this.track = new Track(race, painter);
     this.chase = new Chase(replay, painter);
-    const below = [new Rounds(race, painter).node, new WhatIf(race, painter).node];
-    this.node = this.build(on, story.button(), h('div.vl-card', this.track.node), below);
+    this.folded = [new Rounds(race, painter).node, new WhatIf(race, painter).node];
+    this.node = this.build(on, story.button());
     this.listen();
   }
 
-  /** Put the parts together. explain: a button; numbers: the track; below: what is folded away. */
-  build(on, explain, numbers, below) {
+  /** explain: the button that tells the race. */
+  build(on, explain) {
     this.offers = {
       follow: button(W.chat.follow, on.follow, 'vl-small', { title: W.chat.followHint }),
       again: button(W.run.rerun, on.again, 'vl-secondary', { sign: 'play' }),
@@ -64,8 +55,9 @@ export class RaceView {
     const drawn = h('div.vl-stack', this.tree.node, this.charts.node);
     const pair = h('div.vl-pair', drawn, this.inspector.node);
     const under = h('div.vl-under', this.legend(), follow, agreement, slow);
-    const parts = [this.busy, numbers, this.scope, this.answers.node, sure, under, pair, ...below];
-    this.body = h('div.vl-stage', parts);
+    const numbers = h('div.vl-card', this.track.node);
+    const answers = [this.scope, this.answers.node, sure, under];
+    this.body = h('div.vl-stage', this.busy, numbers, answers, pair, this.folded);
     const start = h('div.vl-start', h('h2', W.start.title), this.starting);
     const offers = h('div.vl-offers', explain, this.chase.button(), again, undrawn);
     const head = [this.notice, start, this.head.node, h('div.vl-says', this.sentence, offers)];
@@ -74,18 +66,17 @@ export class RaceView {
 
   /** What the colours of the text mean. */
   legend() {
-    const change = () => this.node.classList.toggle('rejects', box.checked);
-    const box = h('input', { type: 'checkbox', id: 'vl-rejected', on: { change } });
+    const reject = (on) => this.node.classList.toggle('rejects', on);
+    const box = checkbox(reject, { id: 'vl-rejected' });
     const mark = (origin) => {
       const title = W.learn.origins[origin] ?? W.legend.otherHelp;
-      return h('span', { class: `tk ${origin}`, title, text: W.legend[origin] });
+      return h(`span.tk.${origin}`, { title, text: W.legend[origin] });
     };
     const marks = ['draft', 'relaxed', 'target', 'other', 'rejected'].map(mark);
     const shows = h('label', { for: 'vl-rejected' }, box, W.legend.showRejected);
     return h('div.vl-textlegend', { role: 'note', 'aria-label': W.legend.title }, marks, shows);
   }
 
-  /** Follow the race and what is told around it. */
   listen() {
     const { race, stage, painter } = this;
     race.on('reset', () => {
@@ -115,7 +106,7 @@ export class RaceView {
     const waits = stage.waiting !== '' && unseen;
     const nodes = waits ? [stage.waiting] : headline(race);
     const words = nodes.map((n) => n.textContent ?? n).join('');
-    if (this.spoken !== words) this.sentence.replaceChildren(...nodes);
+    if (this.spoken !== words) refill(this.sentence, nodes);
     this.spoken = words;
     this.sentence.classList.toggle('waiting', waits);
   };

@@ -3,18 +3,14 @@
 import { button, h } from './dom.js';
 import { W } from '../words/words.js';
 
-/** The menu of all that a race can be kept as. onsave(as): one was chosen.
- *  @param {(as: string) => void} onsave @param {string[]} kinds */
+/** @param {(as: string) => void} onsave one was chosen @param {string[]} kinds */
 export function saveMenu(onsave, kinds) {
-  /** Open the menu, or close it. */
   const open = (on) => {
     list.hidden = !on;
-    opener.setAttribute('aria-expanded', String(on));
+    opener.setAttribute('aria-expanded', on);
   };
-  /** Open the menu if it is closed, else close it. */
   const turn = () => open(list.hidden);
   const opener = button(W.run.save, turn, 'vl-small', { sign: 'save', 'aria-expanded': 'false' });
-  /** Close the menu, and save. */
   const choose = (as) => {
     open(false);
     opener.focus();
@@ -31,7 +27,6 @@ export function saveMenu(onsave, kinds) {
     if (!step) open(false);
     (step ? (next ?? choices.at(-1)) : opener).focus();
   };
-  /** Close the menu when the focus leaves it. */
   const focusout = (e) => e.currentTarget.contains(e.relatedTarget) || open(false);
-  return h('span.vl-menu-box', { on: { keydown, focusout } }, opener, list);
+  return h('span.vl-menu-box', { keydown, focusout }, opener, list);
 }

@@ -1,13 +1,13 @@
-/* Parameters as fields, made from declarations: {key, kind, default, paper, min, max, choices [[value, title]], title,
-   help}. Only changed values are kept; a changed one stands out and can be put back. */
+/* Parameters (`Param`) as fields. Only changed values are kept; a changed one stands out and can be put back. */
 
-import { button, folded, h, iconButton, options, put } from './dom.js';
+import { button, checkbox, folded, h, iconButton, options, put, refill } from './dom.js';
 import { W } from '../words/words.js';
 
 let serial = 0;
 
 /** Fields over an object of changed values. */
 export class Fields {
+  /** @param {Param[]} params */
   constructor(params, values, onchange) {
     this.params = params;
     this.values = values;
@@ -18,16 +18,18 @@ export class Fields {
     this.show();
   }
 
-  /** A parameter's field, with its help and the button that puts it back. */
+  /** @param {Param} param */
   build(param) {
     const id = `vl-p${(serial += 1)}`;
+    const { title, default: standard, paper = null } = param;
     const input = control(param, id, (value) => this.set(param, value));
-    const back = () => this.set(param, param.default);
-    const reset = iconButton('reset', W.settings.reset(param.title), back, 'vl-reset', 13);
-    reset.title = W.settings.resetTo(write(param, param.default));
-    const paper = (param.paper ?? null) !== null && W.settings.paper(write(param, param.paper));
-    const help = [param.help, paper].filter(Boolean).map((text) => text.replace(/\.?$/, '.'));
-    const node = field(id, param.title, input, help.join(' '), reset);
+    const restore = () => this.set(param, standard);
+    const reset = iconButton('reset', W.settings.reset(title), restore, 'vl-reset', 13);
+    reset.title = W.settings.resetTo(inWords(param, standard));
+    const help = [param.help, paper !== null && W.settings.paper(inWords(param, paper))]
+      .filter(Boolean)
+      .map((text) => text.replace(/\.?$/, '.'));
+    const node = field(id, title, input, help.join(' '), reset);
     node.classList.toggle('wide', param.kind === 'set');
     this.fields.set(param.key, { node, input, reset });
     return node;
@@ -38,20 +40,18 @@ export class Fields {
     if (same(value, param.default)) delete this.values[param.key];
     else this.values[param.key] = value;
     this.show();
-    this.onchange(param.key);
+    this.onchange();
   }
 
   /** How many values differ from their standard. */
   get changed() {
-    return this.params.filter((p) => this.differs(p)).length;
+    return this.params.filter((param) => this.differs(param)).length;
   }
 
-  /** Whether a value differs from its standard. */
   differs({ key, default: standard }) {
     return key in this.values && !same(this.values[key], standard);
   }
 
-  /** Write the values into their controls. */
   show() {
     for (const param of this.params) {
       const { node, input, reset } = this.fields.get(param.key);
@@ -72,9 +72,8 @@ export class Panel {
     this.node = folded('details', [h('span', title), this.count], this.body);
   }
 
-  /** Replace its contents. */
   fill(...nodes) {
-    this.body.replaceChildren(...nodes.filter(Boolean), this.all);
+    refill(this.body, [...nodes, this.all]);
   }
 
   /** Say how many values were changed. example: the one whose own the values are. */
@@ -91,70 +90,68 @@ export function tally(node, changed, examples) {
   node.classList.toggle('own', changed > 0);
 }
 
+/** Take all changes back. */
+export function forget(values) {
+  for (const key of Object.keys(values)) delete values[key];
+}
+
 const same = (a, b) => String(a) === String(b);
 
-/** A value as its control shows it. */
-function write({ choices }, value) {
+/** A value as its control shows it. @param {Param} param */
+function inWords({ choices }, value) {
   if (typeof value === 'boolean') return value ? W.settings.on : W.settings.off;
   return choices?.find(([choice]) => choice === value)?.[1] ?? String(value);
 }
 
-/** A parameter's control; its `show` writes a value into it. */
+/** A parameter's control; its `show` writes a value into it. @param {Param} param */
 function control(param, id, onset) {
   if (param.kind === 'bool') {
-    const box = h('input', { type: 'checkbox', id, on: { change: () => onset(box.checked) } });
+    const box = checkbox(onset, { id });
     return Object.assign(box, { show: (value) => (box.checked = Boolean(value)) });
   }
-  if (param.kind === 'set') return several(param, id, onset);
+  if (param.kind === 'set') return checkboxes(param, id, onset);
   if (param.choices?.length) {
-    /** Hand on what was chosen. */
-    const change = () => onset(menu.value);
-    const menu = h('select', { id, on: { change } }, options(param.choices));
+    const menu = h('select', { id, change: () => onset(menu.value) }, options(param.choices));
     return Object.assign(menu, { show: (value) => (menu.value = value) });
   }
-  const { min, max, kind } = param;
-  const text = param.auto || kind === 'choice';
-  const [type, inputmode] = text ? ['text', 'text'] : ['number', 'decimal'];
+  const { min, max, kind, auto } = param;
+  const [type, inputmode] = auto || kind === 'choice' ? ['text', 'text'] : ['number', 'decimal'];
   const step = kind === 'int' ? 1 : 'any';
-  /** Hand on what was typed. */
-  const change = () => onset(within(param, number.value));
-  const number = h('input', { type, id, min, max, inputmode, step, on: { change } });
-  /** Write a value into the field, unless the visitor is typing it. */
+  const change = () => onset(within(param, input.value));
+  const input = h('input', { type, id, min, max, inputmode, step, change });
   const show = (value) => {
-    if (document.activeElement !== number || !same(number.value, value))
-      number.value = String(value);
+    const typing = document.activeElement === input && same(input.value, value);
+    if (!typing) input.value = String(value);
   };
-  return Object.assign(number, { show });
+  return Object.assign(input, { show });
 }
 
-/** Checkboxes whose values are joined into one; at least one stays. */
-function several(param, id, onset) {
-  /** Hand on the ticked values as one. */
+/** Checkboxes whose values are joined into one; at least one stays. @param {Param} param */
+function checkboxes({ choices, joined, title, default: standard }, id, onset) {
   const change = () => {
-    const on = boxes.filter((one) => one.checked).map((one) => one.value);
-    onset(on.length ? on.join(param.joined) : param.default);
+    const on = boxes.filter((box) => box.checked).map((box) => box.value);
+    onset(on.length ? on.join(joined) : standard);
   };
-  const box = (value) => h('input', { type: 'checkbox', value, on: { change } });
-  const boxes = param.choices.map(([value]) => box(value));
-  const labels = param.choices.map(([, title], i) => h('label', boxes[i], title));
-  /** Tick what a value names. */
+  const boxes = choices.map(([value]) => checkbox(change, { value }));
+  const labels = choices.map(([, text], i) => h('label', boxes[i], text));
   const show = (value) => {
-    const on = String(value).split(param.joined);
-    for (const one of boxes) one.checked = on.includes(one.value);
+    const on = String(value).split(joined);
+    for (const box of boxes) box.checked = on.includes(box.value);
   };
-  const props = { role: 'group', id, 'aria-label': param.title };
-  return Object.assign(h('div.vl-several', props, labels), { show });
+  const group = { role: 'group', id, 'aria-label': title };
+  return Object.assign(h('div.vl-several', group, labels), { show });
 }
 
 /** What was typed as a value within bounds, or "auto" where it is allowed; anything invalid becomes
- *  the default. Text without choices is any. */
-function within(param, text) {
-  if (param.kind === 'choice') return text;
-  if (param.auto && text.trim() === 'auto') return 'auto';
-  let x = text.trim() === '' ? NaN : Number(text);
-  if (!Number.isFinite(x)) return param.default;
-  if (param.kind === 'int') x = Math.round(x);
-  return Math.min(param.max ?? Infinity, Math.max(param.min ?? -Infinity, x));
+ *  the default. Text without choices is any. @param {Param} param */
+function within({ kind, auto, min, max, default: standard }, text) {
+  const typed = text.trim();
+  if (kind === 'choice') return text;
+  if (auto && typed === 'auto') return typed;
+  const x = typed === '' ? NaN : Number(typed);
+  if (!Number.isFinite(x)) return standard;
+  const value = kind === 'int' ? Math.round(x) : x;
+  return Math.min(max ?? Infinity, Math.max(min ?? -Infinity, value));
 }
 
 /** An input with its label and help. */

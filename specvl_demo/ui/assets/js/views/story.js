@@ -10,14 +10,11 @@ import { MOST_TEXT, laid } from '../records/text.js';
 import { stills } from './tiles.js';
 import { W } from '../words/words.js';
 
-const PREVIOUS = ['ArrowLeft', 'ArrowUp', 'PageUp', 'Backspace'];
-const NEXT = ['ArrowRight', 'ArrowDown', 'PageDown', ' ', 'Enter']; // PageDown: what a presenter's remote sends
 const STEP_MS = 3500; // between two steps where the story plays by itself
 const SPELT_OUT = 3; // rounds whose guesses and check are two steps; a later one is one
 
-/** A round's facts, from which its sentence is made; own: the text that the target added, null
- *  where it added none. */
-function told(round) {
+/** What a round's sentence is made from. own: the text that the target added, null where it added none. */
+function factsOf(round) {
   const { tree, path, tokens } = round;
   const last = tokens.at(-1);
   return {
@@ -31,15 +28,15 @@ function told(round) {
   };
 }
 
-/** Tells a finished race over the whole screen. */
 export class Story {
+  steps = [];
+  at = 0; // the step on the screen
+  playing = null; // the timer of the next step, where the story goes on by itself
+
   /** finish(): shows the race on the page to its end, before it is told. */
   constructor(race, finish) {
     this.race = race;
     this.finish = finish;
-    this.steps = [];
-    this.at = 0;
-    this.playing = null;
     this.pictures = h('div.vl-story-pictures');
     this.question = h('p');
     this.text = h('p.vl-story-text', { tabindex: '0', 'aria-label': W.story.text });
@@ -47,13 +44,19 @@ export class Story {
     this.caption = h('p.vl-story-caption', { 'aria-live': 'polite' });
     this.count = h('span.vl-help');
     const on = () => this.turn(this.at + 1);
-    this.back = tool(W.story.back, () => this.turn(this.at - 1));
+    const back = () => this.turn(this.at - 1);
+    this.back = tool(W.story.back, back);
     this.next = tool(W.story.next, on);
     this.auto = tool(W.story.play, () => this.play(!this.playing));
     const head = h('div.vl-story-head', this.pictures, this.question);
-    const stage = h('div.vl-story-stage', { on: { click: on } }, head, this.text, this.meanwhile);
+    const stage = h('div.vl-story-stage', { click: on }, head, this.text, this.meanwhile);
+    const moves = {
+      ...{ ArrowLeft: back, ArrowUp: back, PageUp: back, Backspace: back },
+      ...{ ArrowRight: on, ArrowDown: on, PageDown: on, ' ': on, Enter: on },
+      ...{ Home: () => this.turn(0), End: () => this.turn(Infinity) },
+    };
     const tools = [this.back, this.count, this.next, this.auto];
-    const screen = overScreen(W.story, (e) => this.key(e), [stage, this.caption], tools);
+    const screen = overScreen(W.story, moves, [stage, this.caption], tools);
     this.node = screen.dialog;
     this.fill = screen.fill;
     this.node.addEventListener('close', () => this.play(false));
@@ -62,8 +65,8 @@ export class Story {
   /** The button that opens it, there while a finished race is on the page. */
   button() {
     const node = button(W.story.open, () => this.open());
-    node.hidden = true;
     const { race } = this;
+    node.hidden = true;
     race.on('reset lane begin end', () => {
       node.hidden = !race.whole || race.list.some((lane) => !lane.rounds.length);
     });
@@ -88,7 +91,7 @@ export class Story {
     this.next.focus();
   }
 
-  /** Go on step by step without a press, until the end, or stop doing so. */
+  /** Go on step by step by itself until the end, or stop doing so. */
   play(on) {
     const advance = () => {
       this.go(this.at + 1);
@@ -99,23 +102,12 @@ export class Story {
     put(this.auto, this.playing ? W.story.pause : W.story.play);
   }
 
-  /** The keys of a presenter lead from step to step. */
-  key(event) {
-    const step = Number(NEXT.includes(event.key)) - Number(PREVIOUS.includes(event.key));
-    const to = { Home: 0, End: this.steps.length }[event.key] ?? (step ? this.at + step : null);
-    const pressed = event.target.closest('button') && [' ', 'Enter'].includes(event.key);
-    if (to === null || pressed) return;
-    event.preventDefault();
-    this.turn(to);
-  }
-
   /** Go to a step as the visitor wants: the story no longer goes on by itself. */
   turn(to) {
     this.play(false);
     this.go(to);
   }
 
-  /** Show the step with this number. */
   go(to) {
     this.at = Math.min(this.steps.length - 1, Math.max(0, to));
     const step = this.steps[this.at];
@@ -134,16 +126,16 @@ export class Story {
     const { given, pieces, whole, rounds } = this.lane;
     const plain = round && !countDrafted(round);
     const done = whole[over ? rounds.length : round.index + Number(plain)];
-    const word = (kind, text) => h('span', { class: kind ? `tk ${kind}` : '', text });
-    const nodes = pieces
-      .slice(0, done)
-      .map((one) => word((over || one.round === round.index) && one.origin, laid(one.text)));
-    nodes.unshift(word('', laid(given.text, MOST_TEXT)));
+    const word = (kind, text) => h(kind ? `span.tk.${kind}` : 'span', { text });
+    const coloured = (piece) => over || piece.round === round.index;
+    const nodes = [
+      word('', laid(given.text, MOST_TEXT)),
+      ...pieces.slice(0, done).map((one) => word(coloured(one) && one.origin, laid(one.text))),
+    ];
     if (over || plain) return nodes;
-    nodes.push(
-      ...judgedDrafts(round).map(({ text, kind }) => word(checked ? kind : 'guess', text)),
-    );
-    const { own } = told(round);
+    for (const { text, kind } of judgedDrafts(round))
+      nodes.push(word(checked ? kind : 'guess', text));
+    const { own } = factsOf(round);
     return checked && own ? [...nodes, word('target', own)] : nodes;
   }
 
@@ -156,7 +148,6 @@ export class Story {
     return W.story.meanwhile(laid(wordsOf(baseline.tokens.slice(0, by)), MOST_TEXT));
   }
 
-  /** The sentence of a step. */
   says({ round, checked, over }) {
     if (over) return headline(this.race);
     const { plain } = this.lane;
@@ -164,6 +155,7 @@ export class Story {
     if (!round) return [plain ? W.story.plain : W.story.begin(this.lane.title, by)];
     if (!countDrafted(round)) return [plain ? W.story.step : W.story.nothing];
     const later = round.index >= SPELT_OUT;
-    return [checked ? W.story.checked(told(round), later) : W.story.drafted(told(round), by)];
+    const facts = factsOf(round);
+    return [checked ? W.story.checked(facts, later) : W.story.drafted(facts, by)];
   }
 }

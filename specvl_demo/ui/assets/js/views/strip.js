@@ -7,9 +7,6 @@ import { countDrafted, countKept, dig } from '../records/fold.js';
 import { shapeOf } from '../records/shapes.js';
 import { W } from '../words/words.js';
 
-/** @import { Painter } from './paint.js' */
-/** @import { Race } from '../state/race.js' */
-
 const HIGH = 52; // of the trees
 const BELOW = 22; // of the line beneath them
 const LEVEL = 9; // height of a level at most
@@ -18,13 +15,12 @@ const LEAST = 10; // width of a round
 const ROOMY = 44; // where there is room
 const COLOURS = { idle: 'strong', kept: 'draft', relaxed: 'relaxed' };
 
-/** Edges of a tree as one line of SVG. */
-function line(edges, x, [row, level]) {
+/** Edges of a tree as one path; row, level: pixels of either. */
+function pathOf(edges, x, row, level) {
   const svgPoint = ([r, d]) => `${(x + r * row).toFixed(1)} ${(d * level + 3).toFixed(1)}`;
   return edges.map(([from, to]) => `M${svgPoint(from)}L${svgPoint(to)}`).join('');
 }
 
-/** Draws the trees of all rounds, small and side by side. */
 export class Strip {
   /** @param {Race} race @param {Painter} painter */
   constructor(race, painter) {
@@ -34,7 +30,7 @@ export class Strip {
     this.now = svg('rect', { height: HIGH + BELOW, rx: 3, style: { fill: 'var(--vl-sunk)' } });
     this.told = h('span.vl-facts');
     const title = h('h3', term(W.strip.title, W.strip.help));
-    this.box = h('div.vl-tree-box', { on: { click: (e) => this.click(e) } }, this.svg);
+    this.box = h('div.vl-tree-box', { click: (e) => this.click(e) }, this.svg);
     this.node = h('div.vl-strip', h('header', title, this.told), this.box);
     race.on('reset round head end begin', () => painter.affordably(this.draw));
     race.on('select focus', () => painter.now(this.draw));
@@ -94,7 +90,7 @@ export class Strip {
       const first = x + (width - (shape.wide - 1) * row) / 2;
       const cell = Object.entries(COLOURS).map(([kind, colour]) => {
         const style = { stroke: `var(--vl-${colour})`, 'stroke-width': kind === 'idle' ? 1 : 2.2 };
-        return svg('path', { d: line(shape[kind], first, [row, level]), style });
+        return svg('path', { d: pathOf(shape[kind], first, row, level), style });
       });
       this.middles.push(x + width / 2);
       this.ends.push((x += width));
@@ -106,10 +102,10 @@ export class Strip {
     const { path } = this.chart?.series[0] ?? { path: '' };
     this.points = lane.rounds.map((r) => (Number(dig(r, path) ?? 0) - low) / (high - low));
     const tall = HIGH + (this.chart ? BELOW : 0);
+    this.svg.replaceChildren(this.now, ...this.cells, this.line);
     this.svg.setAttribute('viewBox', `0 0 ${x} ${tall}`);
     this.svg.setAttribute('width', x);
     this.svg.setAttribute('height', tall);
-    this.svg.replaceChildren(this.now, ...this.cells, this.line);
     this.svg.setAttribute('aria-label', W.strip.say(lane.title, shapes));
   }
 }

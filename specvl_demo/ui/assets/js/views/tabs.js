@@ -6,7 +6,6 @@ import { W } from '../words/words.js';
 
 const NAMES = Object.keys(W.tabs);
 
-/** Shows one view at a time. */
 export class Tabs {
   /** The view that the visitor chose. @type {string | null} */
   picked = null;
@@ -23,7 +22,6 @@ export class Tabs {
     this.openAddressed();
   }
 
-  /** The button that opens a view. */
   tab(name) {
     return h('button', {
       role: 'tab',
@@ -31,11 +29,11 @@ export class Tabs {
       data: { view: name },
       'aria-controls': `vl-view-${name}`,
       text: W.tabs[name],
-      on: { click: () => this.pick(name), keydown: (e) => this.key(e) },
+      click: () => this.pick(name),
+      keydown: (e) => this.key(e),
     });
   }
 
-  /** Open the view that the address names. */
   openAddressed() {
     this.open(link.view(NAMES) ?? 'race', false);
   }
@@ -56,7 +54,7 @@ export class Tabs {
     this.onopen(name);
   }
 
-  /** Open a view as the visitor wants it. */
+  /** The visitor chose a view. */
   pick(name) {
     this.picked = name;
     this.open(name, true);
@@ -72,7 +70,6 @@ export class Tabs {
   }
 }
 
-/** What a tab opens. */
 function panel(name, contents) {
   const told = { role: 'tabpanel', id: `vl-view-${name}`, 'aria-labelledby': `vl-tab-${name}` };
   return h('div.vl-panel', { ...told, hidden: true }, contents);

@@ -1,33 +1,23 @@
 /* The examples as tiles: one for each paper and one that fails in sight, the others one press away. */
 
-import { folded, h } from './dom.js';
+import { folded, h, thumbnail } from './dom.js';
 import { W, fmt } from '../words/words.js';
 
-const FRAMES = 4;
-const FIRST = 6;
-
-/** An example's pictures and clips. */
-function thumbnails({ media }) {
-  return media.map(({ url: src, kind }) =>
-    kind === 'video'
-      ? h('video', { src, muted: true, playsinline: true, preload: 'metadata' })
-      : h('img', { src, alt: '', loading: 'lazy' }),
-  );
-}
+const FRAMES = 4; // of a clip
+const FIRST = 6; // tiles in sight
 
 /** What a race was shown: its pictures, of a clip the first frames. */
-export function stills(shown = []) {
-  /** The first frames that there are. */
-  const first = (frames) => frames.filter(Boolean).slice(0, FRAMES);
-  return shown.flatMap(({ name: alt, frames }) =>
-    first(frames).map((src) => h('img', { src, alt })),
+export const stills = (shown = []) =>
+  shown.flatMap(({ name, frames }) =>
+    frames
+      .filter(Boolean)
+      .slice(0, FRAMES)
+      .map((url) => thumbnail({ url, name })),
   );
-}
 
-/** Examples as they are offered: the first of every paper, the first that fails, the others; first those of the
- *  page's own pair. */
+/** Examples in the order in which they are offered: the first of every paper, the first that fails, the others; each
+ *  first of the page's own pair if it has one. */
 export function offered({ examples, papers, pairs }) {
-  /** The first example that fits, of the page's own pair if one does. */
   const first = (fits) =>
     examples.find((e) => fits(e) && e.pair === pairs[0].id) ?? examples.find(fits);
   const picked = [
@@ -38,7 +28,6 @@ export function offered({ examples, papers, pairs }) {
   return [...picked, ...others.filter((e) => !e.fails), ...others.filter((e) => e.fails)];
 }
 
-/** Offers the examples. */
 export class Tiles {
   /** onpick(example): one was pressed. */
   constructor(catalog, onpick) {
@@ -49,32 +38,32 @@ export class Tiles {
     const more = W.ask.moreExamples(rest.length);
     this.node = h(
       'div.vl-trays',
-      this.tray(W.ask.examples, all.slice(0, FIRST)),
-      rest.length > 0 && folded('details.vl-more-examples', more, this.tray(more, rest)),
+      this.group(W.ask.examples, all.slice(0, FIRST)),
+      rest.length > 0 && folded('details.vl-more-examples', more, this.group(more, rest)),
     );
   }
 
-  /** A group of tiles. */
-  tray(name, examples) {
+  group(name, examples) {
     const tiles = examples.map((example) => this.tile(example));
     return h('div.vl-examples', { role: 'group', 'aria-label': name }, tiles);
   }
 
-  /** What an example shows: its method, and how much faster it was. */
+  /** An example's method, and how much faster it was. */
   gained({ methods, gains }) {
-    const [{ title }] = this.catalog.methods.filter(({ name }) => name === methods[0]);
+    const { title } = this.catalog.methods.find(({ name }) => name === methods[0]);
     const who = methods.length > 1 ? W.ask.several(methods.length) : title;
     return gains.length ? `${who} ${fmt.times(Math.max(...gains))}` : who;
   }
 
-  /** An example as a button. */
   tile(example) {
-    const { fails, id, title, why } = example;
-    const on = { click: () => this.onpick(example) };
+    const { fails, id, media, title, why } = example;
+    const pictures = media
+      .slice(0, 2)
+      .map(({ kind, url }) => thumbnail({ kind, url }, { loading: 'lazy' }));
     return h(
       fails ? 'button.vl-tile.fails' : 'button.vl-tile',
-      { title: fails || why, data: { example: id }, on },
-      h('span.vl-tile-media', thumbnails(example).slice(0, 2)),
+      { title: fails || why, data: { example: id }, click: () => this.onpick(example) },
+      h('span.vl-tile-media', pictures),
       h('span.vl-tile-title', title),
       h('span.vl-tile-note', this.gained(example)),
       fails && h('span.vl-tile-note.fails', W.ask.fails),

@@ -1,6 +1,6 @@
 /* The track: one row a lane, its bar full where it is done, and the numbers that decide a race in aligned columns. */
 
-import { h, put } from './dom.js';
+import { h, put, tableRow } from './dom.js';
 import { term } from './explain.js';
 import { PHASES } from '../records/fold.js';
 import { doubt, early, hedged } from '../records/verdict.js';
@@ -9,12 +9,11 @@ import { W, fmt } from '../words/words.js';
 const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where'];
 const EXPLAINED = ['speedup', 'tau']; // what a newcomer cannot know
 
-/** Draws each lane's progress and numbers. */
 export class Track {
+  rows = new Map(); // by the lane's name
+
   constructor(race, painter) {
     this.race = race;
-    this.painter = painter;
-    this.rows = new Map();
     this.body = h('tbody');
     const column = (c) => {
       const [text, help] = [W.track[c], W.track[`${c}Help`]];
@@ -27,13 +26,12 @@ export class Track {
       this.rows.clear();
       this.body.replaceChildren();
     });
-    race.on('lane', ({ lane }) => this.add(lane));
+    race.on('lane', ({ lane }) => this.addRow(lane));
     race.on('lane begin round end head load compared', () => painter.soon(this.draw));
     race.on('focus', () => painter.now(this.draw));
   }
 
-  /** Add a lane's row. */
-  add(lane) {
+  addRow(lane) {
     const fill = h('i');
     const shares = PHASES.map((p) => h('i', { class: p.slice(0, -2), title: '' }));
     const cells = Object.fromEntries(COLUMNS.map((c) => [c, h('td', { class: c })]));
@@ -45,13 +43,13 @@ export class Track {
     // The plain lane has neither a tree nor charts of its own to show.
     const shows = !lane.plain && {
       'aria-label': W.lane.focus(lane.title),
-      on: { click: () => this.race.setFocus(lane.name) },
+      click: () => this.race.setFocus(lane.name),
     };
     const kind = `${shows ? 'button' : 'span'}.vl-lane-name`;
     const named = h(kind, shows || {}, h('i.vl-swatch'), name);
-    const head = h('th', { scope: 'row' }, named);
     const tokens = h('td.bar', h('div.vl-barline', bar, count));
-    const row = h('tr', { data: { lane: lane.number } }, head, tokens, Object.values(cells));
+    const all = [tokens, ...Object.values(cells)];
+    const row = tableRow(named, all, { data: { lane: lane.number } });
     this.body.append(row);
     const switches = shows && named;
     this.rows.set(lane.name, { row, name, switches, fill, bar, count, shares, cells });

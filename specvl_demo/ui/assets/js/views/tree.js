@@ -3,7 +3,7 @@
    way, drafts appear level by level, then the check sweeps over them. */
 
 import { term } from './explain.js';
-import { h, svg, put } from './dom.js';
+import { h, put, slider, svg } from './dom.js';
 import {
   children,
   countDrafted,
@@ -18,48 +18,44 @@ import { probability, shown, wordOf } from '../records/text.js';
 import { W, fmt } from '../words/words.js';
 
 const PAD = { left: 18, right: 14, top: 36, bottom: 26 };
-const CHAR = 7.3; // width of a character of a label
-const LEAST = 46; // width of a column at least
-const TIGHT = 39; // of one whose words stand on two lines, every other one higher
+const LETTER = 7.3; // width of a letter
+const COLUMN = 46; // width of a column at least
+const TIGHT_COLUMN = 39; // of one whose words stand on two lines, every other one higher
 const ROW = 12; // height of a row at least
-const GAP = 40; // height of a row at most: room for a number below a node and a word above the next one
+const ROOMY_ROW = 40; // at most: room for a number below a node and a word above the next one
 const TALLEST = 300;
-const MOST = 14; // letters of a token
-const FEWER = 8; // where they are cut
+const MOST_LETTERS = 14;
+const FEWER_LETTERS = 8; // where words are cut
 const NEAR = 20; // a node takes a click so far from it
 
 let serial = 0;
 
-/** Draws the tree of the current round. */
 export class TreeView {
   constructor(race, painter) {
     this.race = race;
     this.painter = painter;
     this.facts = h('span.vl-facts');
-    const input = () => this.scrub(Number(this.slider.value));
-    const range = { type: 'range', min: 0, max: 0, value: 0, 'aria-label': W.tree.slider };
-    this.slider = h('input', { ...range, on: { input } });
+    this.slider = slider(W.tree.slider, 0, (index) => this.selectRound(index));
     this.svg = svg('svg.vl-tree', { role: 'none' });
     this.id = `vl-tree${(serial += 1)}`;
     const { title, help } = W.tree;
-    const on = { click: (e) => this.click(e), keydown: (e) => this.key(e) };
-    const props = { role: 'tree', tabindex: '0', 'aria-label': title, on };
+    const listeners = { click: (e) => this.click(e), keydown: (e) => this.key(e) };
+    const props = { role: 'tree', tabindex: '0', 'aria-label': title, ...listeners };
     this.box = h('div.vl-tree-box', props, this.svg);
     const head = h('header', h('h2', term(title, help)), this.facts, this.slider);
     this.node = h('section.vl-card.vl-tree-card', head, this.box);
-    race.on('reset round head select focus end begin', (_, type) => {
+    race.on('reset round head end begin', (_, type) => {
       if (type === 'end') this.drawn = null; // only now is the last token known to end the answer
-      const asked = type === 'select' || type === 'focus';
-      painter[asked ? 'now' : 'affordably'](this.draw);
+      painter.affordably(this.draw);
     });
+    race.on('select focus', () => painter.now(this.draw));
     new ResizeObserver(() => {
       this.drawn = null;
       painter.now(this.draw);
     }).observe(this.box);
   }
 
-  /** Select a round. */
-  scrub(index) {
+  selectRound(index) {
     if (this.race.focused) this.race.select({ lane: this.race.focus, round: index });
   }
 
@@ -150,7 +146,7 @@ export class TreeView {
     const { box, parts, picked, spots } = this;
     parts.forEach(({ node }, i) => {
       node.classList.toggle('picked', i === picked);
-      node.setAttribute('aria-selected', String(i === picked));
+      node.setAttribute('aria-selected', i === picked);
     });
     if (spots[picked]) box.setAttribute('aria-activedescendant', `${this.id}-${picked}`);
     else box.removeAttribute('aria-activedescendant');
@@ -160,8 +156,7 @@ export class TreeView {
     box.scrollLeft = Math.min(Math.max(scrollLeft, to - clientWidth), x - PAD.left);
   }
 
-  /** How high the tree is: as the lane's widest needs, so that nothing jumps from round to
-   *  round. */
+  /** As the lane's widest tree needs, so that nothing jumps from round to round. */
   height(lane) {
     if (this.lane !== lane) {
       this.lane = lane;
@@ -169,8 +164,8 @@ export class TreeView {
       this.leaves = 2;
     }
     for (; this.seen < lane.rounds.length; this.seen += 1)
-      this.leaves = Math.max(this.leaves, leavesOf(lane.rounds[this.seen]));
-    return Math.min(TALLEST, PAD.top + PAD.bottom + (this.leaves - 1) * GAP);
+      this.leaves = Math.max(this.leaves, countLeaves(lane.rounds[this.seen]));
+    return Math.min(TALLEST, PAD.top + PAD.bottom + (this.leaves - 1) * ROOMY_ROW);
   }
 
   /** Draw a round's tree anew. */
@@ -183,27 +178,28 @@ export class TreeView {
     const plan = lay(tree, path, round.tokens[last].origin === 'target');
     const words = (i) => (i < drafted ? (tree.texts?.[i] ?? '') : said(last));
     const prob = (i) => (i && tree.draft_logp?.[i] != null ? Math.exp(tree.draft_logp[i]) : null);
-    const { px, ends, wide, most, lines } = columns(plan, words, prob, width);
+    const { columns, ends, wide, most, lines } = layColumns(plan, words, prob, width);
     const below = plan.rows - 1;
     const edge = PAD.top + PAD.bottom;
     const tall = Math.max(height, edge + below * ROW);
-    const gap = below ? Math.min(GAP, (tall - edge) / below) : 0;
-    this.spots = plan.depth.map((d, i) => [px[d], (tall - gap * below) / 2 + plan.row[i] * gap]);
-    const kept = new Map(path.slice(1).map((node, i) => [node, round.tokens[i].origin]));
-    kept.set(0, 'root').set(drafted, 'target').set(rejected(round)[0], 'rejected');
+    const gap = below ? Math.min(ROOMY_ROW, (tall - edge) / below) : 0;
+    const top = (tall - gap * below) / 2;
+    this.spots = plan.depth.map((d, i) => [columns[d], top + plan.row[i] * gap]);
+    const kinds = new Map(path.slice(1).map((node, i) => [node, round.tokens[i].origin]));
+    kinds.set(0, 'root').set(drafted, 'target').set(rejected(round)[0], 'rejected');
     const groups = [svg('g'), svg('g'), svg('g', { 'aria-hidden': 'true' })];
     // What grows with the round, and where it ends: {depth, kind, node, nodes: elements, to}.
     this.parts = this.spots.map(([x, y], i) => {
       const own = i === drafted;
       const p = prob(i);
-      const kind = kept.get(i) ?? 'idle';
+      const kind = kinds.get(i) ?? 'idle';
       const node = this.dot(i, own, p, this.describe(round, i, said(last)));
       const thick = ['draft', 'relaxed'].includes(kind) ? 2.4 : 0.8 + 1.4 * (p ?? 0.3);
-      const line = i > 0 && curve(this.spots[plan.parent[i]], [x, y], own ? 1.6 : thick);
+      const line = i > 0 && edgeBetween(this.spots[plan.parent[i]], [x, y], own ? 1.6 : thick);
       const inner = plan.inner[i];
       const text = short(words(i), most);
       const high = lines > 1 && plan.depth[i] % 2 === 1;
-      const roomy = !inner || gap > GAP - 4 || !below;
+      const roomy = !inner || gap > ROOMY_ROW - 4 || !below;
       const written = [
         (own || tree.texts) && label(own ? x + 2 : x, y, text, inner, high),
         p !== null && roomy && chance(x, y, p, text, inner),
@@ -215,7 +211,7 @@ export class TreeView {
       return { depth, kind, node, nodes: drawn.flat(), to: ends[i] + PAD.right };
     });
     this.plan = plan;
-    this.px = px;
+    this.columns = columns;
     this.sweep = svg('line.sweep', { y1: 4, y2: tall - 4 });
     this.svg.setAttribute('viewBox', `0 0 ${wide} ${tall}`);
     this.svg.style.width = `${wide}px`;
@@ -228,16 +224,16 @@ export class TreeView {
   /** A node: a diamond for the target's own token, else a circle as large as it is likely. */
   dot(i, own, p, title) {
     const [x, y] = this.spots[i];
-    const diamond = { d: `M${x - 5} ${y}L${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}Z` };
-    const circle = { cx: x, cy: y, r: i === 0 ? 4 : 2.2 + 3.4 * Math.sqrt(p ?? 0.2) };
-    const props = { id: `${this.id}-${i}`, role: 'treeitem', 'data-node': i };
-    const told = svg('title', { text: title });
-    return svg(own ? 'path.node' : 'circle.node', { ...props, ...(own ? diamond : circle) }, told);
+    const shape = own
+      ? { d: `M${x - 5} ${y}L${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}Z` }
+      : { cx: x, cy: y, r: i === 0 ? 4 : 2.2 + 3.4 * Math.sqrt(p ?? 0.2) };
+    const props = { id: `${this.id}-${i}`, role: 'treeitem', 'data-node': i, ...shape };
+    return svg(own ? 'path.node' : 'circle.node', props, svg('title', title));
   }
 
   /** Show as much of the tree as is made: {drafted, verified}, null for all of it. */
   grow(making) {
-    const deepest = this.px.length - 1;
+    const deepest = this.columns.length - 1;
     const drafted = making ? making.drafted * deepest : Infinity;
     const verified = making ? making.verified * deepest : Infinity;
     for (const { depth, kind, nodes } of this.parts) {
@@ -249,11 +245,11 @@ export class TreeView {
         node.setAttribute('class', `${role} ${settled ? kind : 'idle'}`);
       }
     }
-    const on = making && making.verified > 0 && making.verified < 1;
-    this.sweep.style.opacity = on ? '' : '0';
-    if (!on) return;
+    const sweeps = making && making.verified > 0 && making.verified < 1;
+    this.sweep.style.opacity = sweeps ? '' : '0';
+    if (!sweeps) return;
     const i = Math.min(deepest - 1, Math.floor(verified));
-    const x = this.px[i] + (verified - i) * (this.px[i + 1] - this.px[i]);
+    const x = this.columns[i] + (verified - i) * (this.columns[i + 1] - this.columns[i]);
     for (const end of ['x1', 'x2']) this.sweep.setAttribute(end, x);
   }
 
@@ -263,43 +259,40 @@ export class TreeView {
     if (i === 0) return W.tree.root(shown(tree.texts?.[0] ?? ''));
     if (i === tree.tokens.length)
       return W.tree.own(shown(own), W.reasons[reason(round, tokens.length - 1)]);
-    return W.tree.node(
-      wordOf(tree, i),
-      probability(tree.draft_logp, i),
-      probability(tree.target_logp, i),
-    );
+    const [draft, target] = [tree.draft_logp, tree.target_logp].map((logp) => probability(logp, i));
+    return W.tree.node(wordOf(tree, i), draft, target);
   }
 }
 
 /** How many leaves a round's tree has, the target's own token included. */
-function leavesOf({ tree, path, tokens }) {
+function countLeaves({ tree, path, tokens }) {
   const ends = leaves(tree);
   return ends.length + Number(tokens.at(-1).origin === 'target' && !ends.includes(path.at(-1)));
 }
 
 /** Where columns stand, and how words are cut. Where room is short, the words of a chain stand on
  *  two lines, then are cut; then the whole scrolls. */
-function columns(plan, words, prob, width) {
-  /** The columns if words have so many letters and lines. */
-  const spread = (most, lines) => ({
-    ...place(plan, words, prob, width, most, lines),
-    most,
-    lines,
-  });
-  let found = spread(MOST, 1);
-  if (plan.single && found.wide > width) found = spread(MOST, 2);
-  return plan.single && found.wide > width ? spread(FEWER, 2) : found;
+function layColumns(plan, words, prob, width) {
+  const attempts = [
+    [MOST_LETTERS, 1],
+    [MOST_LETTERS, 2],
+    [FEWER_LETTERS, 2],
+  ];
+  let laid;
+  for (const [most, lines] of attempts) {
+    laid = { ...place(plan, words, prob, width, most, lines), most, lines };
+    if (!plan.single || laid.wide <= width) break;
+  }
+  return laid;
 }
 
-/** Where columns stand and labels end, so that the words find room: {px, ends, wide}. */
+/** Where columns stand and labels end, so that words of so many letters find room. */
 function place(plan, words, prob, width, most, lines) {
   const deepest = Math.max(1, ...plan.depth);
   /** @type {number[]} */
-  const need = Array(deepest).fill(lines > 1 ? TIGHT : LEAST);
-  /** The width of a node's word, in pixels. */
-  const labelWidth = (i) => CHAR * short(words(i), most).length;
-  /** The width of what stands behind a leaf: its word, and its probability if known. */
-  const behind = (i) => labelWidth(i) + (prob(i) === null ? 16 : 52); // a leaf
+  const need = Array(deepest).fill(lines > 1 ? TIGHT_COLUMN : COLUMN);
+  const labelWidth = (i) => LETTER * short(words(i), most).length;
+  const behindLeaf = (i) => labelWidth(i) + (prob(i) === null ? 16 : 52); // with its probability
   plan.depth.forEach((d, i) => {
     const over = plan.long[i] ? lines : 1;
     for (let k = d; plan.inner[i] && k < d + over; k += 1)
@@ -307,15 +300,17 @@ function place(plan, words, prob, width, most, lines) {
   });
   const least = need.reduce((a, b) => a + b, 0);
   const over = plan.depth.map((d, i) =>
-    plan.inner[i] ? 0 : need.slice(d).reduce((a, b) => a - b, behind(i)),
+    plan.inner[i] ? 0 : need.slice(d).reduce((a, b) => a - b, behindLeaf(i)),
   );
   const room = width - PAD.left - PAD.right;
   // The words behind the leaves need room too, however the columns stretch.
   const scale = Math.min(2.2, Math.max(1, (room - Math.max(0, ...over)) / least));
-  const px = [PAD.left];
-  for (const step of need) px.push(px[px.length - 1] + step * scale);
-  const ends = plan.depth.map((d, i) => px[d] + (plan.inner[i] ? labelWidth(i) + 3 : behind(i)));
-  return { px, ends, wide: Math.max(width, Math.ceil(Math.max(...ends)) + PAD.right) };
+  const columns = [PAD.left];
+  for (const step of need) columns.push(columns[columns.length - 1] + step * scale);
+  const ends = plan.depth.map(
+    (d, i) => columns[d] + (plan.inner[i] ? labelWidth(i) + 3 : behindLeaf(i)),
+  );
+  return { columns, ends, wide: Math.max(width, Math.ceil(Math.max(...ends)) + PAD.right) };
 }
 
 /** The place of every node. With `own`, one more at the end stands for the target's own token. */
@@ -338,30 +333,28 @@ function lay(tree, path, own) {
   return { depth, row, rows, parent, inner, single, long };
 }
 
-/** An edge between two points. @param {number[]} from @param {number[]} to @param {number} width */
-function curve([x0, y0], [x1, y1], width) {
-  const xm = (x0 + x1) / 2;
-  /** A coordinate as text. */
-  const f = (v) => v.toFixed(1);
-  const d = `M${f(x0)} ${f(y0)}C${f(xm)} ${f(y0)} ${f(xm)} ${f(y1)} ${f(x1)} ${f(y1)}`;
-  return svg('path.edge', { 'stroke-width': width.toFixed(2), d });
+/** @param {number[]} from @param {number[]} to @param {number} width */
+function edgeBetween([x0, y0], [x1, y1], width) {
+  const middle = (x0 + x1) / 2;
+  const points = [x0, y0, middle, y0, middle, y1, x1, y1].map((v) => v.toFixed(1));
+  const [start, curve] = [points.slice(0, 2), points.slice(2)].map((some) => some.join(' '));
+  return svg('path.edge', { 'stroke-width': width.toFixed(2), d: `M${start}C${curve}` });
 }
 
 /** A token's text, cut to `most` letters. */
 const short = (text, most) => shown(text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
+const textAt = (role, x, y, text) =>
+  svg(`text.${role}`, { x: x.toFixed(1), y: y.toFixed(1), text });
+
 /** A node's word: beside a leaf, above a node that has children. */
 function label(x, y, text, inner, high) {
   const above = high ? -20 : -7;
-  return svg('text.word', {
-    x: (x + (inner ? 3 : 8)).toFixed(1),
-    y: (y + (inner ? above : 3.5)).toFixed(1),
-    text,
-  });
+  return textAt('word', x + (inner ? 3 : 8), y + (inner ? above : 3.5), text);
 }
 
 /** A node's probability: behind a leaf's text, below a node that has children. */
-function chance(x, y, p, text, inner) {
-  const at = inner ? [x - 8, y + 16] : [x + 14 + CHAR * text.length, y + 3.5];
-  return svg('text.chance', { x: at[0].toFixed(1), y: at[1].toFixed(1), text: fmt.prob(p) });
-}
+const chance = (x, y, p, text, inner) =>
+  inner
+    ? textAt('chance', x - 8, y + 16, fmt.prob(p))
+    : textAt('chance', x + 14 + LETTER * text.length, y + 3.5, fmt.prob(p));

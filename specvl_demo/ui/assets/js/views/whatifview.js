@@ -2,23 +2,16 @@
    the formula. */
 
 import { term } from './explain.js';
-import { button, folded, h, put, svg } from './dom.js';
+import { button, folded, h, put, refill, slider, svg } from './dom.js';
 import { breakEven, learn, payOff, simulate } from '../records/simulate.js';
 import { doubt, hedged } from '../records/verdict.js';
 import { WHATIF } from '../words/whatifwords.js';
 import { W, fmt } from '../words/words.js';
 
-const LONGEST = 20;
-
-/** The marks of an axis from 0 to `most`, five of them at most. */
-const ticks = (most) => {
-  const every = Math.ceil(most / 5);
-  return Array.from({ length: Math.floor(most / every) + 1 }, (_, i) => i * every);
-};
+const LONGEST = 20; // draft
 const BOX = { left: 60, top: 14, bottom: 150 }; // of a curve
 const RATE_MS = 45; // a step of the autoregressive lane, on screen
 
-/** Simulates the race with other numbers. */
 export class WhatIf {
   constructor(race, painter) {
     this.race = race;
@@ -40,14 +33,13 @@ export class WhatIf {
     this.node = folded(
       'details.vl-card.vl-whatif',
       WHATIF.title,
-      { hidden: true, on: { toggle: this.load } },
+      { hidden: true, toggle: this.load },
       h('p.vl-help', WHATIF.help),
       h('div.vl-whatif-body', this.sliders, cards),
     );
     race.on('reset begin lane end focus compared', () => painter.affordably(this.load));
   }
 
-  /** A lane's bar. */
   bar(name) {
     const [fill, label, value] = [h('i', { class: name }), h('span'), h('b')];
     const node = h('div.vl-whatif-bar', label, h('div.vl-bar', fill), value);
@@ -68,44 +60,37 @@ export class WhatIf {
     const all = costs && { ...costs, gamma, even: breakEven(this.known) };
     const told = all ? WHATIF.costs(all, fmt.percent) : [];
     this.why.replaceChildren(...told.map((text) => h('p', text)));
-    this.sliders.replaceChildren(...this.slidersOf(), this.reset);
-    this.shown = Infinity;
-    this.draw();
-  };
-
-  /** The sliders of all values. */
-  slidersOf() {
-    const { draft, row } = this.known;
-    const range = {
+    const bounds = {
       quality: [0, 1, 0.01],
       gamma: [1, LONGEST, 1],
       draft: [0, Math.max(0.5, 3 * draft), 0.005],
       row: [0, Math.max(0.2, 3 * row), 0.002],
       requests: [1, 64, 1],
     };
-    return Object.entries(range).map(([key, bounds]) => this.slider(key, bounds));
-  }
+    const sliders = Object.entries(bounds).map(([key, range]) => this.valueSlider(key, range));
+    this.sliders.replaceChildren(...sliders, this.reset);
+    this.shown = Infinity;
+    this.draw();
+  };
 
-  /** A value's slider. @param {string} key @param {number[]} range */
-  slider(key, [min, max, step]) {
+  /** @param {string} key @param {number[]} range */
+  valueSlider(key, [min, max, step]) {
     const steps = (x) => WHATIF.steps(x.toFixed(3));
     const write = { quality: fmt.percent, draft: steps, row: steps }[key] ?? String;
     const out = h('output', write(this.values[key]));
-    const set = () => {
-      this.values[key] = Number(input.value);
-      const told = write(this.values[key]);
+    const set = (value) => {
+      this.values[key] = value;
+      const told = write(value);
       input.setAttribute('aria-valuetext', told);
       put(out, told);
       this.shown = Infinity;
       this.painter.soon(this.draw);
     };
-    const id = `vl-w-${key}`;
-    const input = h('input', { type: 'range', min, max, step, id, on: { input: set } });
-    input.value = this.values[key];
     const [title, help] = WHATIF.sliders[key];
-    const label = h('label.vl-hidden', { for: id, text: title });
+    const input = slider(title, max, set, { min, step, id: `vl-w-${key}` });
+    input.value = this.values[key];
     const was = h('small.vl-help', WHATIF.was(write(this.known[key])));
-    return h('div.vl-slider', label, term(title, help), out, input, was);
+    return h('div.vl-slider', term(title, help), out, input, was);
   }
 
   /** Let the bars race, each lane at its own pace. */
@@ -115,7 +100,6 @@ export class WhatIf {
     requestAnimationFrame(this.tick);
   }
 
-  /** Move the bars by a frame. */
   tick = (now) => {
     if (!this.known || !this.node.open || this.shown === Infinity) return;
     this.shown = (now - this.begun) / RATE_MS;
@@ -124,7 +108,6 @@ export class WhatIf {
     if (this.shown !== Infinity) requestAnimationFrame(this.tick);
   };
 
-  /** Draw the simulated race: bars, sentence, formula, rounds and curve. */
   draw = () => {
     const { known, values, bars } = this;
     if (!known || !values || !this.node.open) return; // the box is sized before it is loaded
@@ -150,23 +133,23 @@ export class WhatIf {
       const moving = Math.min(1, (this.shown * speed) / n);
       fill.style.transform = `scaleX(${this.shown === Infinity ? speed / fastest : moving})`;
     }
-    const as = Object.keys(values).every((key) => values[key] === known[key]);
+    const same = Object.keys(values).every((key) => values[key] === known[key]);
     const [s, r] = [made, recorded].map((one) => one.speedup.toFixed(2));
-    const says = doubted ? WHATIF.unsure(s, W.charts.noSpeedup(doubted), as) : null;
-    put(this.says, says ?? WHATIF[as ? 'same' : 'other'](s, r));
+    const unsure = doubted && WHATIF.unsure(s, W.charts.noSpeedup(doubted), same);
+    put(this.says, unsure || WHATIF[same ? 'same' : 'other'](s, r));
     const [v, c] = [made.verify, values.draft].map((x) => x.toFixed(3));
     put(this.formula, WHATIF.formula({ tau: made.tau.toFixed(2), v, gamma: values.gamma, c, s }));
-    this.drawRounds(as ? recorded : made);
+    this.drawRounds(same ? recorded : made);
     this.drawCurve(made);
   };
 
   /** Draw the rounds as blocks, as wide as what they wrote: guessed tokens green, the target's own
    *  blue. */
   drawRounds({ rounds }) {
-    const wide = (n) => ({ style: { 'flex-grow': String(n) } });
+    const wide = (n) => ({ style: { 'flex-grow': n } });
     const block = ({ kept }) =>
       h('span', wide(kept + 1), kept > 0 && h('i.draft', wide(kept)), h('i.target', wide(1)));
-    this.rounds.replaceChildren(...rounds.map(block));
+    refill(this.rounds, rounds.map(block));
     this.rounds.setAttribute('aria-label', WHATIF.roundsSay(rounds.length));
   }
 
@@ -176,33 +159,34 @@ export class WhatIf {
     const at = (gamma) => simulate(this.known, { ...this.values, gamma }).speedup;
     const points = Array.from({ length: LONGEST }, (_, i) => at(i + 1));
     const { gamma } = this.values;
-    this.curve.replaceChildren(...plot(points, [gamma, made.speedup], this.curve.clientWidth));
+    refill(this.curve, curve(points, [gamma, made.speedup], this.curve.clientWidth));
     this.curve.setAttribute('aria-label', WHATIF.curveSay(gamma, made.speedup.toFixed(2)));
   }
 }
 
+/** The marks of an axis from 0 to `most`, five of them at most. */
+function ticks(most) {
+  const every = Math.ceil(most / 5);
+  return Array.from({ length: Math.floor(most / every) + 1 }, (_, i) => i * every);
+}
+
 /** The elements of the curve: a speedup for every draft length from 1, one marked; pixels wide. */
-function plot(points, [gamma, now], width) {
+function curve(points, [gamma, now], width) {
   const { left, top, bottom } = BOX;
   const right = width - 14;
   const most = Math.max(1.2, ...points) * 1.08;
-  /** Where a draft length stands. */
-  const x = (at) => left + ((at - 1) / (LONGEST - 1)) * (right - left);
-  /** Where a speedup stands. */
-  const y = (s) => bottom - (s / most) * (bottom - top);
-  /** A text in the drawing. */
-  const text = (at, up, words, anchor = 'middle') =>
-    svg('text', { x: at, y: up, 'text-anchor': anchor, text: words });
-  const title = text(-(top + bottom) / 2, 14, WHATIF.axis);
-  title.setAttribute('transform', 'rotate(-90)');
+  const x = (length) => left + ((length - 1) / (LONGEST - 1)) * (right - left);
+  const y = (speedup) => bottom - (speedup / most) * (bottom - top);
+  const text = (at, up, words, more = {}) =>
+    svg('text', { x: at, y: up, 'text-anchor': 'middle', text: words, ...more });
   const line = points.map((s, i) => `${i ? 'L' : 'M'}${x(i + 1).toFixed(1)} ${y(s).toFixed(1)}`);
   return [
     svg('line.one', { x1: left, x2: right, y1: y(1), y2: y(1) }),
-    ...ticks(most).map((s) => text(left - 6, y(s) + 4, `${s}×`, 'end')),
-    title,
+    ...ticks(most).map((s) => text(left - 6, y(s) + 4, `${s}×`, { 'text-anchor': 'end' })),
+    text(-(top + bottom) / 2, 14, WHATIF.axis, { transform: 'rotate(-90)' }),
     svg('path', { d: line.join('') }),
-    svg('circle', { cx: x(gamma), cy: y(now), r: 6, class: 'now' }),
-    ...[1, 5, 10, 15, LONGEST].map((g) => text(x(g), bottom + 20, String(g))),
+    svg('circle.now', { cx: x(gamma), cy: y(now), r: 6 }),
+    ...[1, 5, 10, 15, LONGEST].map((length) => text(x(length), bottom + 20, length)),
     text((left + right) / 2, bottom + 43, WHATIF.curve),
   ];
 }
