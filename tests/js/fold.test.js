@@ -168,8 +168,8 @@ function compared(list) {
 
 /** The sentence above a race, its marked words as text. */
 function sentenceOf(race) {
-  const createElement = () => ({ setAttribute() {}, append(text) { this.textContent = text; } });
-  globalThis.document = { createElement };
+  const createElementNS = () => ({ setAttribute() {}, append(text) { this.textContent = text; } });
+  globalThis.document = { createElementNS };
   const parts = headline(race);
   delete globalThis.document;
   return parts.map((part) => part.textContent ?? part).join('');

@@ -10,8 +10,7 @@ addEventListener('popstate', () => {
 });
 if (history.state?.over) history.replaceState(null, ''); // of a page that was loaded again
 
-/** Have the browser's Back close a layer. Returns what to call when it has opened, and when it has
- *  closed. */
+/** Have the browser's Back close a layer. Returns what to call when it has opened and closed. */
 export function backCloses(close) {
   return {
     opened() {
@@ -27,9 +26,8 @@ export function backCloses(close) {
   };
 }
 
-/** A dialog over the whole screen, where the browser lets a page fill it, and `fill`, which opens it. moves: what
- *  keys do, PageUp and PageDown being what a presenter's remote sends. @param {{ title: string, keys: string }} words
- *  @param {{ [key: string]: () => void }} moves */
+/** A dialog over the whole screen, and `fill`, which opens it. moves: what keys do (PageUp and PageDown are what a
+ *  presenter's remote sends); stage: what it shows. */
 export function overScreen({ title, keys }, moves, stage, tools) {
   const keydown = (event) => {
     const presses = [' ', 'Enter'].includes(event.key) && event.target.closest('button');
@@ -61,5 +59,4 @@ export function overScreen({ title, keys }, moves, stage, tools) {
   return { dialog, fill };
 }
 
-/** A button of a dialog over the whole screen. */
 export const tool = (text, does) => button(text, does, 'vl-secondary');

@@ -11,7 +11,7 @@ const LEGEND = ['name', 'colour', 'dash', 'fill', 'help']; // of a line, what it
 
 let loading = null;
 
-/** Plotly, fetched from our own server, once. */
+/** Plotly, fetched once. */
 export function plotly(url) {
   loading ??= new Promise((resolve, reject) => {
     const load = () => resolve(window.Plotly);
@@ -21,10 +21,9 @@ export function plotly(url) {
   return loading;
 }
 
-/** The colours of the dark theme (true) and the light one, once they were read. */
-const palettes = {};
+const palettes = {}; // by whether the theme is dark
 
-/** The theme's colours, read where a chart stands. @returns {Colours} */
+/** @returns {Colours} */
 function readColours(node) {
   const style = getComputedStyle(node);
   const colour = (name) => style.getPropertyValue(`--vl-${name}`).trim();
@@ -41,7 +40,7 @@ function readColours(node) {
 }
 
 export class Chart {
-  /** @param {ChartSpec} spec @param {Race} race @param {Painter} painter @param {string} plotlyUrl */
+  /** @param {ChartSpec} spec */
   constructor(spec, race, painter, plotlyUrl) {
     this.spec = spec;
     this.race = race;
@@ -64,12 +63,11 @@ export class Chart {
     this.resized.observe(this.plot);
   }
 
-  /** Have it drawn, at once if the visitor asked for it. */
+  /** now: the visitor asked for it. */
   update(now = false) {
     this.painter.dirty(this.node, now);
   }
 
-  /** Take it off the page for good. */
   remove() {
     this.painter.forget(this.node);
     this.resized.disconnect();
@@ -77,7 +75,6 @@ export class Chart {
     this.node.remove();
   }
 
-  /** Draw what the spec builds, once the library is loaded. */
   draw() {
     if (!window.Plotly) {
       const missing = () => put(this.plot, W.charts.unreachable);
@@ -102,8 +99,7 @@ export class Chart {
     }
   }
 
-  /** The layout around the traces: axes up to `xend` if the end is known, else growing in steps, so
-   *  that most redraws leave them unchanged. @param {Drawing} drawing */
+  /** Axes grow in steps while no end is known: most redraws leave them unchanged. @param {Drawing} drawing */
   layout({ xmin = 0, xmax, xend = null, ymax, ymin = 0, rightRange = null, shapes = [] }) {
     const { muted: color, line: gridcolor } = this.colours;
     const { spec } = this;
@@ -144,7 +140,6 @@ export class Chart {
     };
   }
 
-  /** @param {LegendEntry[]} legend */
   writeLegend(legend) {
     const key = JSON.stringify(legend, LEGEND);
     if (key === this.legendKey) return;
@@ -155,7 +150,6 @@ export class Chart {
   }
 }
 
-/** The sign of a line, an area or a point in the legend. */
 const legendSign = (colour, fill, dash) =>
   /[●◆◇]/.test(dash ?? '')
     ? h('b', { style: { color: colour }, text: dash })
@@ -164,7 +158,6 @@ const legendSign = (colour, fill, dash) =>
 /** A trace whose name Plotly shows unchanged. */
 const literal = (trace) => ({ ...trace, name: forPlotly(trace.name) });
 
-/** A number rounded up to a multiple of `unit`, so that axes do not move with every point. */
 export function ceilTo(x, unit) {
   return Math.max(unit, Math.ceil((x + 1e-9) / unit) * unit);
 }

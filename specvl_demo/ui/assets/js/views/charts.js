@@ -9,7 +9,7 @@ export const DASHES = ['solid', 'dash', 'longdash', 'dot', 'dashdot', 'longdashd
 const MOST_POINTS = 1500;
 const SETTLED = 3; // a ratio of fewer tokens says nothing yet and would stretch the axis
 
-/** A line, or points, as Plotly takes it. */
+/** As Plotly takes it. */
 export const scatter = (x, y, more) => ({
   type: 'scatter',
   mode: 'lines',
@@ -19,18 +19,16 @@ export const scatter = (x, y, more) => ({
   ...more,
 });
 
-/** A line of the legend as Plotly takes it. */
-const solid = ({ x, y, name, colour: color, dash, opacity }, more) =>
+const lineTrace = ({ x, y, name, colour: color, dash, opacity }, more) =>
   scatter(x, y, { name, opacity, line: { color, width: 2, dash }, ...more });
 
-/** A lane's rounds as far as they are shown, thinned if they are more than a chart can show. */
+/** Thinned if they are more than a chart can show. */
 export function shownRounds(race, lane) {
   const n = race.roundsShown(lane);
   const every = Math.max(1, Math.ceil(n / MOST_POINTS));
   return lane.rounds.slice(0, n).filter((_, i) => i % every === 0);
 }
 
-/** A lane's running speedup as a line; null as long as there is none. */
 function runningSpeedup(race, lane, colours) {
   const rough = hedged(doubt(race, lane));
   const points = shownRounds(race, lane)
@@ -78,7 +76,7 @@ export const speedup = {
     const say = (lane) => [lane.title, fmt.times(without.includes(lane) ? null : speed(lane))];
     const ended = timed.every((lane) => lane.end);
     return {
-      traces: lines.map((line) => solid(line)),
+      traces: lines.map((line) => lineTrace(line)),
       legend: [...lines, ...without.map(unknown)],
       note: reasons.map(([why]) => noSpeedup(why)).join(' '),
       xmax: Math.max(0.2, ...lines.map(({ x }) => x.at(-1))),
@@ -104,7 +102,6 @@ const acceptance = {
   whole: true,
 };
 
-/** A share for every depth from one, in percent. */
 const overDepth = (shares) => ({
   x: shares.map((_, i) => i + 1),
   y: shares.map((share) => 100 * share),
@@ -156,7 +153,7 @@ export const benchByDepth = (bench) => ({
     const values = ({ name, y }) => `${name}: ${y.map((v) => fmt.number(v)).join(', ')}`;
     return {
       traces: lines.map((line) =>
-        solid(line, { mode: 'lines+markers', marker: { color: line.colour, size: 9 } }),
+        lineTrace(line, { mode: 'lines+markers', marker: { color: line.colour, size: 9 } }),
       ),
       legend: lines,
       say: lines.map(values).join('; '),

@@ -18,20 +18,18 @@ const framed = (heading, help, columns, rows) =>
     ),
   );
 
-/** A table of the report. */
 export function table({ heading, columns, rows }) {
   const head = columns.map((text) => term(text, COMPARE.columns[text]));
   const cells = ([name, ...texts]) => [name, ...texts.map((text) => h('td', text))];
   return framed(heading, null, head, rows.map(cells));
 }
 
-/** Speedups of methods by kind of question; a cell opens its race. @param {any[]} rows
- *  @param {(kind: string, name: string) => void} [open] */
+/** Speedups of methods by kind of question. open(kind, name): a cell's race is wanted. */
 export function heatMap(rows, open) {
   const methods = rows.filter((row) => row.by_kind && row.name !== 'ar');
   const all = Object.keys(methods[0]?.by_kind ?? {});
   const kinds = all.length > 1 || open ? all : [];
-  /** A method's speedup over one kind, or over all; the further from one, the deeper its ground. */
+  // The further from one, the deeper its ground.
   const cell = (row, kind) => {
     const { speedup_vs_ar: x, interval } = kind ? row.by_kind[kind] : row;
     const ground = `var(--vl-${x < 1 ? 'relaxed' : 'draft'})`;
@@ -54,7 +52,6 @@ export function heatMap(rows, open) {
   return framed(heading, kindsHelp, ['', every, ...kinds], methods.map(cells));
 }
 
-/** What every method answered, question by question. */
 export function answered(questions) {
   const answer = (title, text, cut) => [
     h('dt', title),

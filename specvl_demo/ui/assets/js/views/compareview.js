@@ -8,7 +8,6 @@ import { Race } from '../state/race.js';
 import { COMPARE } from '../words/comparewords.js';
 import { W } from '../words/words.js';
 
-/** A line of the form: label, input, what follows. */
 const labelled = (input, text, ...more) =>
   h('div.vl-c-line', h('label', { for: input.id, text }), input, more);
 
@@ -22,7 +21,7 @@ const writeParagraphs = (node, texts) =>
   );
 
 export class CompareView {
-  /** @param {Bench} bench @param {Catalog} catalog @param {Painter} painter @param {string} plotlyUrl */
+  /** @param {Bench} bench */
   constructor(bench, catalog, painter, plotlyUrl) {
     this.bench = bench;
     this.limits = catalog.limits;
@@ -163,7 +162,6 @@ export class CompareView {
     put(this.cost, COMPARE.cost(answers, tokens, seconds, load));
   }
 
-  /** @param {File[]} files with questions, or pictures */
   takeDropped(files) {
     this.bench.source = 'files';
     this.bench.emit('change');

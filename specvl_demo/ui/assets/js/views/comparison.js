@@ -1,73 +1,61 @@
 /* What is told below the answers of a race that is over: which agree, where each speed comes from, how sure the model
    was. */
 
-import { folded, h, put } from './dom.js';
+import { folded, h, put, refill } from './dom.js';
 import { doubts } from '../records/verdict.js';
 import { W } from '../words/words.js';
 
-export class Comparison {
-  /** sure: what the page says of each word of confidence. @param {Race} race */
-  constructor(race, sure) {
-    this.race = race;
-    this.sentences = sure;
-    this.agreement = h('p.vl-verdict', { role: 'status' });
-    this.sure = h('p.vl-sure', { role: 'status' });
-    this.slower = h('span');
-    this.reasons = h('ul');
-    this.slow = folded('details.vl-slow', this.slower, { hidden: true }, this.reasons);
-    race.on('reset', () => put(this.agreement, ''));
-    race.on('end head compared', () => this.draw());
-    race.on('reset end head', () => this.drawConfidence());
-  }
+const titles = (lanes) => lanes.map((lane) => lane.title);
 
-  /** Write which answers agree and where each speed comes from: what is true of several lanes once;
-   *  of many, the reasons are folded. */
-  draw() {
-    const { race } = this;
-    const { baseline } = race;
+/** confidences: what the page says of each word of confidence. */
+export function comparison(race, confidences) {
+  const agreement = h('p.vl-verdict', { role: 'status' });
+  const sure = h('p.vl-sure', { role: 'status' });
+  const slower = h('span');
+  const reasons = h('ul');
+  const slow = folded('details.vl-slow', slower, { hidden: true }, reasons);
+  race.on('reset', () => put(agreement, ''));
+  race.on('end head compared', () => {
     const { compared } = race.meta;
-    const known = race.finished && baseline && compared;
-    const rivals = known ? race.rivals : [];
-    const speeds = (compared?.cut ? [] : rivals)
-      .map((lane) => [lane.title, compared.lanes[lane.name].why])
-      .filter(([, why]) => why)
-      .map((pair) => pair.join(' '));
+    const rivals = race.finished && race.baseline && compared ? race.rivals : [];
+    const told = rivals.map(({ name }) => compared.lanes[name]);
+    // What is true of several lanes is told once; the reasons of many are folded.
+    const speeds = told
+      .map(({ why }, i) => why && !compared.cut && `${rivals[i].title} ${why}`)
+      .filter(Boolean);
     const many = speeds.length > 1;
-    const repeats = new Set(rivals.map((lane) => compared.lanes[lane.name].repeats));
-    const lines = [...this.agreements(rivals), ...(many ? [] : speeds), ...repeats];
-    put(this.agreement, lines.filter(Boolean).join(' · '));
-    this.slow.hidden = !many;
-    put(this.slower, W.run.reasons(speeds.length));
-    this.reasons.replaceChildren(...(many ? speeds : []).map((text) => h('li', { text })));
-  }
+    const repeats = new Set(told.map((one) => one.repeats));
+    const lines = [...agreements(race, rivals), ...(many ? [] : speeds), ...repeats];
+    put(agreement, lines.filter(Boolean).join(' · '));
+    slow.hidden = !many;
+    put(slower, W.run.reasons(speeds.length));
+    refill(reasons, many ? speeds.map((text) => h('li', { text })) : []);
+  });
+  race.on('reset end head', () => {
+    const lane = race.list.find((one) => one.end?.confidence);
+    const { word, right } = (lane && race.over(lane) && lane.end.confidence) || {};
+    sure.dataset.word = word ?? '';
+    put(sure, word ? confidences[word].replace('{right}', (100 * (right ?? 0)).toFixed(0)) : '');
+  });
+  return { agreement, slow, sure };
+}
 
-  /** Sentences: how lanes agree with AR, and whose speedup is doubtful. */
-  agreements(rivals) {
-    const { race } = this;
-    const titles = (lanes) => lanes.map((lane) => lane.title);
-    const groups = new Map();
-    for (const lane of rivals) {
-      const { agreement } = race.meta.compared.lanes[lane.name];
-      const { kind, at } = agreement;
-      if (kind === 'so_far' && !at) continue;
-      const key = ['tie', 'differs'].includes(kind) ? lane : kind;
-      groups.set(key, { agreement, lanes: [...(groups.get(key)?.lanes ?? []), lane] });
-    }
-    const lines = [...groups.values()].map(({ agreement, lanes }) =>
-      W.run.agreement[agreement.kind](titles(lanes), agreement, race.baseline.given.text),
-    );
-    // What concerns all lanes stands in the sentence above the race.
-    for (const [why, lanes] of rivals.length ? doubts(race) : [])
-      if (lanes.length < rivals.length) lines.push(W.charts.noSpeedup(why, titles(lanes)));
-    return lines;
+/** Sentences: how lanes agree with AR, and whose speedup is doubtful. */
+function agreements(race, rivals) {
+  const groups = new Map();
+  for (const lane of rivals) {
+    const { agreement } = race.meta.compared.lanes[lane.name];
+    const { kind, at } = agreement;
+    if (kind === 'so_far' && !at) continue;
+    const key = ['tie', 'differs'].includes(kind) ? lane : kind;
+    groups.set(key, { agreement, lanes: [...(groups.get(key)?.lanes ?? []), lane] });
   }
-
-  drawConfidence() {
-    const { race } = this;
-    const lane = race.list.find((other) => other.end?.confidence);
-    const confidence = lane && race.over(lane) ? lane.end.confidence : null;
-    const right = (100 * (confidence?.right ?? 0)).toFixed(0);
-    this.sure.dataset.word = confidence?.word ?? '';
-    put(this.sure, confidence ? this.sentences[confidence.word].replace('{right}', right) : '');
-  }
+  const lines = [...groups.values()].map(({ agreement, lanes }) =>
+    W.run.agreement[agreement.kind](titles(lanes), agreement, race.baseline.given.text),
+  );
+  // What concerns all lanes stands in the sentence above the race.
+  const some = rivals.length
+    ? doubts(race).filter(([, lanes]) => lanes.length < rivals.length)
+    : [];
+  return [...lines, ...some.map(([why, lanes]) => W.charts.noSpeedup(why, titles(lanes)))];
 }

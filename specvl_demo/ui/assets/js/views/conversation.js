@@ -5,7 +5,6 @@ import { button, h, iconButton, refill } from './dom.js';
 import { W } from '../words/words.js';
 
 export class Conversation {
-  /** @param {Form} form @param {FollowUps} followUps */
   constructor(form, followUps) {
     this.form = form;
     this.followUps = followUps;
@@ -26,7 +25,7 @@ export class Conversation {
     this.list.scrollTop = this.list.scrollHeight;
   }
 
-  /** followed: whether something was asked after it. @param {Turn} turn */
+  /** followed: something was asked after it. */
   line({ answer, from, media, question }, i, followed) {
     const { followUps } = this;
     const pictures = media.map(({ kind, name, url }) =>

@@ -26,11 +26,10 @@ export function declared(chart) {
   };
 }
 
-/** Draw the rounds of the lane in focus as far as they are shown; null without numbers. */
 function build(chart, race, colours) {
   const lane = race.focused;
   const all = lane?.rounds ?? [];
-  // Names, colours and axes are those of the whole race: where a replay begins, before its first round, they stand.
+  // Names, colours and axes are the whole race's: they stand where a replay begins, before its first round.
   const whole = linesOf(chart, all);
   if (!whole.length) return null;
   const rounds = shownRounds(race, lane);
@@ -55,15 +54,14 @@ function build(chart, race, colours) {
     ymax,
     xmin: 1,
     xmax: race.roundsShown(lane) + 1,
-    xend: lane.end ? all.length + 1 : null, // known as soon as the lane is over, in a replay from the start
+    xend: lane.end ? all.length + 1 : null,
     rightRange: chart.y_right ? range('right') : null,
     legend: [...lines.map(entry), ...shades.map(shade)],
     say: W.charts.declaredSay(chart.title, lane.title, last),
   };
 }
 
-/** The lines of a chart over these rounds, each with its place; the place decides its colour, and
- *  is the same in every race. */
+/** A line's place decides its colour, and is the same in every race. */
 function linesOf(chart, rounds) {
   return chart.series.flatMap((series, at) => {
     const lines = linesOfSeries(series, rounds);
@@ -72,8 +70,7 @@ function linesOf(chart, rounds) {
   });
 }
 
-/** The lines of one series: one for a number, one for each key of an object, points for a list
- *  (marked ones apart). */
+/** A number makes one line, an object one for each key, a list points, marked ones apart. */
 function linesOfSeries({ path, name, axis, beside, ...series }, rounds) {
   const lines = new Map();
   const addPoint = (line, x, y, more) => {
@@ -102,7 +99,6 @@ function linesOfSeries({ path, name, axis, beside, ...series }, rounds) {
   return [...lines.values()];
 }
 
-/** A line, or points, as Plotly takes them. */
 function draw(kind, { axis, beside, colour: color, dash, name, points, symbol, x, y }) {
   const more = { name, ...(axis === 'right' && { yaxis: 'y2' }) };
   if (points)
@@ -116,8 +112,7 @@ function draw(kind, { axis, beside, colour: color, dash, name, points, symbol, x
   return scatter([...x, ...hold], [...y, ...held], { ...more, ...stack, line });
 }
 
-/** What each round accepted, as pale bars in the background: as high as the chart where they are
- *  the most of the race. */
+/** Pale bars in the background, as high as the chart where a round accepted most. */
 function acceptedShade(rounds, high, most, colours) {
   const y = rounds.map((r) => (high * countKept(r)) / most);
   const edges = rounds.length ? [...rounds.map(numbered), numbered(rounds.at(-1)) + 1] : [1];

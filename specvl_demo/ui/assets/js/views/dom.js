@@ -33,7 +33,7 @@ export const h = elements('http://www.w3.org/1999/xhtml');
 export const svg = elements('http://www.w3.org/2000/svg');
 export const mathml = elements('http://www.w3.org/1998/Math/MathML');
 
-/** Replace an element's children by those that are there. */
+/** Replace an element's children; those that are not there are left out. */
 export const refill = (node, children) => node.replaceChildren(...children.filter(isThere));
 
 /** A `details` whose contents are folded away under a heading. */
@@ -43,23 +43,21 @@ export function folded(tag, heading, ...parts) {
   return node;
 }
 
-/** The options of a menu, from pairs of value and text. */
 export const options = (choices) => choices.map(([value, text]) => h('option', { value, text }));
 
-/** A button; its text says what it does. sign: an icon before it. */
+/** sign: an icon before the text. */
 export function button(text, fn, kind = 'vl-small', more = /** @type {any} */ ({})) {
   const { sign, ...props } = more;
   return h('button', { class: kind, click: fn, ...props }, sign && icon(sign), text);
 }
 
-/** A button without a text beside its icon, which says what it does where one points at it. */
+/** The text is said where one points at it. */
 export const iconButton = (sign, text, fn, kind = 'vl-tool', size = 16) =>
   h('button', { class: kind, 'aria-label': text, title: text, click: fn }, icon(sign, size));
 
 export const checkbox = (onchange, more) =>
   h('input', { type: 'checkbox', change: (e) => onchange(e.target.checked), ...more });
 
-/** A slider from 0; `more` may set other bounds. */
 export const slider = (label, max, onmove, more) =>
   h('input', {
     type: 'range',
@@ -71,17 +69,17 @@ export const slider = (label, max, onmove, more) =>
     ...more,
   });
 
-/** Properties of a box that a keyboard can scroll. */
+/** Properties of a box that a keyboard scrolls. */
 export const scrolls = (label) => ({ tabindex: '0', role: 'group', 'aria-label': label });
 
-/** A picture, or a clip that is not played; without a name it is decoration. */
+/** A picture or a clip; without a name it is decoration. */
 export function thumbnail({ kind = 'image', url: src, name = '' }, more = {}) {
   if (kind !== 'video') return h('img', { src, alt: name, ...more });
   const clip = { src, muted: true, playsinline: true, preload: 'metadata' };
   return h('video', { ...clip, 'aria-label': name || null, ...more });
 }
 
-/** An input for files without a face of its own, opened by its `click`. */
+/** A hidden input, which a `click` opens. */
 export function filePicker(label, onfiles, more) {
   const change = ({ target }) => {
     onfiles([...target.files]);
@@ -102,7 +100,7 @@ export function download(name, content, type = 'application/jsonl') {
   setTimeout(() => URL.revokeObjectURL(href), 10_000);
 }
 
-/** Print an SVG on a page of its own size. */
+/** On a page of its own size. */
 async function print(content) {
   const srcdoc = `<body style="margin:0">${await new Response(content).text()}`;
   const load = () => frame.contentWindow.print();
@@ -116,12 +114,11 @@ export const headRow = (names) =>
 export const tableRow = (name, cells, props = {}) =>
   h('tr', props, h('th', { scope: 'row' }, name), cells);
 
-/** Write a text, only if it differs, to avoid needless layouts. */
+/** Write a text only if it differs: layouts are dear. */
 export function put(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** Write what happens, or what is wrong. */
 export function tell(node, text, wrong = false) {
   put(node, text);
   node.classList.toggle('wrong', wrong);

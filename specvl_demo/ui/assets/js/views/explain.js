@@ -5,7 +5,7 @@ import { W } from '../words/words.js';
 
 let card = null;
 
-/** Open the card beside its owner, or close it there. It stands in the page's own frame, to take its colours. */
+/** Open the card beside its owner, or close it there: in the page's own frame, to take its colours. */
 function turn(owner, title, text) {
   card ??= h('div.vl-explain', { popover: 'auto', role: 'note', id: 'vl-explain' });
   if (!card.isConnected) owner.closest('.vl').append(card);
@@ -23,7 +23,7 @@ function turn(owner, title, text) {
   card.style.setProperty('top', `${y}px`);
 }
 
-/** A term that opens the card when it is pressed; without a text to explain it, plain words. */
+/** A press opens the card; without a text to explain it, a term is plain words. */
 export function term(title, text, classes = '') {
   if (!text) return h('span', { class: classes, text: title });
   const more = { 'aria-haspopup': 'true', 'aria-description': W.explain(title) };

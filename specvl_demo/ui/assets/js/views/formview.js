@@ -1,11 +1,11 @@
 /* Draws the form (state/form.js): pictures or a clip, the question, pair, methods and their parameters, sampling. */
 
 import { button, checkbox, folded, h, icon, options, put, tell } from './dom.js';
-import { LoadingPanel } from './loading.js';
+import { loadingPanel } from './loading.js';
 import { MediaWell } from './media.js';
-import { MethodList } from './methodlist.js';
-import { MethodPanel } from './methodpanel.js';
-import { Fields, Panel, field, tally } from './settings.js';
+import { methodList } from './methodlist.js';
+import { methodPanel } from './methodpanel.js';
+import { field, fieldsOf, panelOf, tally } from './settings.js';
 import { Tiles } from './tiles.js';
 import { chosen } from '../state/request.js';
 import { W } from '../words/words.js';
@@ -13,8 +13,7 @@ import { W } from '../words/words.js';
 const countPictures = (turns) => turns.reduce((sum, turn) => sum + turn.media.length, 0);
 
 export class FormView {
-  /** ask(asked): a method's parameters, from the server; races: the list of the visitor's own races.
-   *  @param {Form} form @param {Catalog} catalog @param {(asked: object) => Promise<any>} ask */
+  /** ask(asked): a method's parameters, from the server; races: the list of the visitor's own. @param {Form} form */
   constructor(form, catalog, ask, races) {
     this.form = form;
     this.catalog = catalog;
@@ -53,7 +52,6 @@ export class FormView {
     );
   }
 
-  /** Build what is asked: pictures, question, methods. */
   buildQuestion() {
     const { form } = this;
     const keydown = (e) => {
@@ -65,13 +63,13 @@ export class FormView {
     this.question = this.textarea('question', { keydown });
     this.questionLabel = h('label', { for: 'vl-question', text: W.ask.question });
     this.untyped = h('p.vl-help.vl-untyped', { role: 'status' });
-    this.methods = new MethodList(form);
+    this.methods = methodList(form);
     const line = h('div.vl-line', this.questionLabel, h('span.vl-help.vl-keys', W.ask.keys));
     const asked = h('div.vl-field', line, this.question, this.untyped, this.buildTurn());
     return h('div.vl-ask-rest', this.well.node, asked, this.methods.node);
   }
 
-  /** A text field over a value of the request. @param {'question' | 'system'} key */
+  /** @param {'question' | 'system'} key of the request */
   textarea(key, more = {}) {
     const input = ({ target }) => {
       this.form.request[key] = target.value;
@@ -80,7 +78,7 @@ export class FormView {
     return h('textarea', { id: `vl-${key}`, rows: 2, input, ...more });
   }
 
-  /** Build the line that says whether the question goes on from the last one. */
+  /** The line that says whether the question goes on from the last one. */
   buildTurn() {
     const { form } = this;
     this.goesOn = h('span');
@@ -122,11 +120,10 @@ export class FormView {
     );
   }
 
-  /** Build the folded panels: methods, sampling, loading. */
   buildParameters() {
     this.settings = h('div.vl-settings');
-    this.sampling = new Panel(W.ask.sampling, () => this.form.resetSampling());
-    this.loading = new LoadingPanel(this.form);
+    this.sampling = panelOf(W.ask.sampling, () => this.form.resetSampling());
+    this.loading = loadingPanel(this.form);
     this.system = this.textarea('system');
     this.changes = h('span.vl-changed');
     this.showSampling();
@@ -135,7 +132,6 @@ export class FormView {
     return folded('details.vl-parameters', heading, ...panels);
   }
 
-  /** Build the buttons that run and stop, and the line that says what happens. */
   buildFoot() {
     const go = { type: 'submit', id: 'vl-run' };
     this.go = h('button.vl-primary', go, icon('play'), h('span', W.ask.run));
@@ -150,7 +146,7 @@ export class FormView {
     return h('div.vl-ask-foot', this.waiting, this.status, buttons);
   }
 
-  /** Open the form, or close it: on a small screen it is folded away under its own button. */
+  /** On a small screen the form is folded away under its own button. */
   unfold(open = !this.node.classList.contains('open')) {
     this.node.classList.toggle('open', open);
     this.more.setAttribute('aria-expanded', open);
@@ -172,44 +168,42 @@ export class FormView {
     this.showPanels();
   }
 
-  /** Make the fields of sampling anew. */
   showSampling() {
-    const count = () => this.sampling.tally(fields.changed + further.changed);
+    const count = () => this.sampling.tally(fields.countChanged() + further.countChanged());
     const change = () => {
       count();
       this.methods.show(); // some cannot sample
       this.form.changed();
     };
     const values = this.form.request.sampling;
-    const fields = new Fields(this.catalog.sampling, values, change);
-    const further = new Fields(this.catalog.further, values, change);
-    const open = { open: further.changed > 0 };
+    const fields = fieldsOf(this.catalog.sampling, values, change);
+    const further = fieldsOf(this.catalog.further, values, change);
+    const open = { open: further.countChanged() > 0 };
     const more = folded('details.vl-further', W.ask.further, open, further.node);
     const system = field('vl-system', W.ask.system, this.system, W.ask.systemHelp);
     this.sampling.fill(fields.node, more, system);
     count();
   }
 
-  /** Show one panel of parameters for every chosen method; panels that stay keep their state. */
+  /** Panels of methods that stay keep their state. */
   showPanels() {
     const { pair, settings, methods } = this.form.request;
     const on = { ask: this.ask, ontally: () => this.tally() };
     const kept = (name) =>
       this.panels.find((panel) => panel.pair === pair && panel.values === settings[name]);
-    this.panels = methods.map((name) => kept(name) ?? new MethodPanel(this.form, name, on));
+    this.panels = methods.map((name) => kept(name) ?? methodPanel(this.form, name, on));
     this.settings.replaceChildren(...this.panels.map(({ node }) => node));
   }
 
-  /** Say how many values were changed, those of examples apart. */
+  /** Count changed values, those of examples apart. */
   tally() {
-    const examples = this.panels.flatMap(({ example }) => example ?? []);
-    const own = this.panels.filter(({ example }) => !example).map(({ changed }) => changed);
+    const examples = this.panels.flatMap((panel) => panel.example() ?? []);
+    const own = this.panels.filter((panel) => !panel.example());
     const others = Object.keys(chosen(this.form.request)).length;
-    const changed = own.reduce((a, b) => a + b, others);
+    const changed = own.reduce((sum, panel) => sum + panel.countChanged(), others);
     tally(this.changes, changed, examples);
   }
 
-  /** Show what a change of the request changes around it. */
   showChange() {
     const { form } = this;
     const { request, next, mayFollow, fittingPair } = form;
@@ -242,7 +236,6 @@ export class FormView {
     put(this.questionLabel, earlier.length ? W.chat.question : W.ask.question);
   }
 
-  /** Offer Stop while something runs, else Run. */
   showRunning() {
     const { running } = this.form;
     if (running) this.unfold(false);

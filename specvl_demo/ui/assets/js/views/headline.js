@@ -9,7 +9,7 @@ import { W, fmt } from '../words/words.js';
 
 const FEW = 2; // lanes beside the plain one, up to which their words are quoted
 
-/** The sentence, as texts and elements. */
+/** As texts and elements. */
 export function headline(race) {
   const base = race.baseline;
   const all = race.rivals;
@@ -60,7 +60,6 @@ function price(race, who, differs, quoted) {
   return quoted ? W.headline.price(who, changes) : '.';
 }
 
-/** The sentence while lanes compute or are played back. */
 function whileRunning(race) {
   const { baseline: base, head, list, rivals, slower } = race;
   const speed = (lane) => race.now(lane).tokens_per_s || 0;

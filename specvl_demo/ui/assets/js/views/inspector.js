@@ -2,10 +2,9 @@
    the heat of the picture's patches. */
 
 import { backCloses } from './back.js';
-import { candidateTable, noteList, phaseTimes, probabilityBars } from './details.js';
-import { button, h, icon, iconButton, refill, scrolls } from './dom.js';
+import { button, h, headRow, icon, iconButton, refill, scrolls, tableRow } from './dom.js';
 import { term } from './explain.js';
-import { countDrafted, countKept, depths } from '../records/fold.js';
+import { PHASES, countDrafted, countKept, depths } from '../records/fold.js';
 import {
   chancesOf,
   drawOf,
@@ -19,12 +18,10 @@ import { sight } from './patches.js';
 import { ENDS, withEndMark, shown, wordOf } from '../records/text.js';
 import { W, fmt } from '../words/words.js';
 
-/** What is said until a token is picked. */
 const hint = () => h('p.vl-hint', W.inspect.hint);
 
-/** Tells of the selected token, node or round. */
 export class Inspector {
-  over = false; // whether it lies over the page as a sheet
+  over = false; // it lies over the page as a sheet
 
   /** names: what methods call their notes. */
   constructor(race, painter, names) {
@@ -48,15 +45,14 @@ export class Inspector {
   }
 
   /** Open the sheet, which it is on a small screen, or close it. */
-  cover() {
+  openSheet() {
     const over = Boolean(this.node.getClientRects().length && this.node.offsetParent === null);
     if (over === this.over) return;
     this.over = over;
     this.back[over ? 'opened' : 'closed']();
   }
 
-  /** The keys of the sheet: Escape closes it, Tab leads from the answer into it, and Shift+Tab
-   *  back. */
+  /** Escape closes the sheet, Tab leads from the answer into it, Shift+Tab back. */
   key(event) {
     if (!this.over) return;
     const now = document.activeElement;
@@ -74,7 +70,6 @@ export class Inspector {
     (event.shiftKey ? text : first)?.focus();
   }
 
-  /** Draw what is selected, else the current round. */
   draw = () => {
     const { race } = this;
     const { focused: lane, selected } = race;
@@ -82,7 +77,7 @@ export class Inspector {
     this.node.classList.toggle('picked', picked);
     // A screen reader hears what the visitor chose, not what streams by.
     this.head.ariaLive = picked ? 'polite' : null;
-    this.cover();
+    this.openSheet();
     const going = !selected && lane && race.currentRound;
     const open = Boolean(going && race.making(lane)?.round === going);
     if (going && going === this.going && open === this.open) return;
@@ -93,7 +88,9 @@ export class Inspector {
     if (parts) refill(this.body, parts);
   };
 
-  /** Write the heading for what is selected, and return the body; null leaves what is there. */
+  // What follows writes the heading, and returns the body.
+
+  /** null leaves what is there. */
   selection(lane, selected) {
     if (!selected || !lane) {
       this.head.replaceChildren();
@@ -102,14 +99,14 @@ export class Inspector {
     const { token, node } = selected;
     if (token !== undefined) return lane.tokens[token] ? this.token(lane, token) : null;
     const round = lane.rounds[selected.round];
-    return node === undefined ? this.round(lane, round) : this.unused(lane, round, node);
+    return node === undefined ? this.round(lane, round) : this.unusedNode(lane, round, node);
   }
 
   writeRoundHead({ index }, facts) {
     this.head.replaceChildren(h('b', W.inspect.round(index)), h('span', facts));
   }
 
-  /** The body, empty, for a round in progress: its result is not shown yet. */
+  /** Its result is not shown yet. */
   roundGoing(round) {
     this.writeRoundHead(round, W.inspect.roundGoing(countDrafted(round)));
     return [];
@@ -129,7 +126,6 @@ export class Inspector {
     return [h('p.vl-chips', chips), phaseTimes(round), notes];
   }
 
-  /** The body for a token of the answer. */
   token(lane, token) {
     const { at, id, round: index, ...own } = lane.tokens[token];
     const round = lane.rounds[index];
@@ -151,22 +147,21 @@ export class Inspector {
     const draws =
       draw && W.inspect.draws(known(draw.gap, fmt.number), known(draw.overlap, fmt.percent));
     const parts = [
-      this.parts(lane, token),
+      this.characterParts(lane, token),
       probabilityBars(draw ?? chancesOf(round, node), draws),
       this.candidates(lane, round, round.path[at], id, token),
     ];
     return this.explained(lane, round, node, at, whyWritten(lane, token), parts);
   }
 
-  /** Why and parts beside the pictures, times and notes. at: its place in the answer's round. */
+  /** at: the place in the round. */
   explained(lane, round, node, at, why, parts) {
     const words = h('div.vl-inspect-words', h('p.vl-why', why), parts);
     const grid = h('div.vl-inspect-grid', words, sight(this.race, lane, round, at));
     return [grid, phaseTimes(round), noteList(noted(lane, round, this.names, node))];
   }
 
-  /** The body for a node that is not in the answer. */
-  unused(lane, round, node) {
+  unusedNode(lane, round, node) {
     const { tree, index } = round;
     const { kind, why, at } = whyUnused(lane, round, node);
     const chip = `code.tk.chip.${kind === 'rejected' ? kind : 'idle'}`;
@@ -180,7 +175,6 @@ export class Inspector {
     return this.explained(lane, round, node, at, why, parts);
   }
 
-  /** A button that opens a token. now: the token that is open. */
   opener(lane, token, chip, label, now = null) {
     const click = () => this.race.pick(lane, { token });
     const current = token === now ? 'true' : null;
@@ -192,7 +186,7 @@ export class Inspector {
   }
 
   /** The tokens that form a character together with this one; null if it forms one by itself. */
-  parts(lane, token) {
+  characterParts(lane, token) {
     const piece = lane.pieces[lane.tokens[token].piece];
     if (!piece || piece.stop - piece.start < 2) return null;
     const { start, stop, text } = piece;
@@ -205,8 +199,7 @@ export class Inspector {
     return h('p.vl-chips', told, lane.tokens.slice(start, stop).map(chip));
   }
 
-  /** The table of what was likely after `node`. id: the token that is inspected; place: of it in
-   *  the answer, null if it is none of it. */
+  /** What was likely after `node`. place: in the answer of the token `id`, null if it is none of it. */
   candidates(lane, round, node, id, place) {
     const found = likeliest(round, node, id);
     if (!found) return h('p.vl-hint', W.inspect.light);
@@ -228,9 +221,51 @@ export class Inspector {
   }
 }
 
-/** The chip of the answer's end, which a card explains. */
 function endMark(text, origin) {
   const node = term(text, W.lane.end, `tk chip ${origin}`);
   node.title = W.lane.end;
   return node;
+}
+
+const width = (p) => ({ style: { width: `${(100 * Math.min(1, Math.max(0, p))).toFixed(1)}%` } });
+
+/** Of those that are known; null where none is. */
+function probabilityBars({ target, drafter }, sentence = '') {
+  const bar = ([name, p]) =>
+    h('div.vl-draw', h('span', name), h('i', h('b', width(p))), h('span', fmt.prob(p)));
+  const known = [
+    [W.views.target, target],
+    [W.inspect.drafter, drafter],
+  ].filter(([, p]) => p !== null);
+  return known.length
+    ? h('div.vl-draws', known.map(bar), sentence && h('p.vl-help', sentence))
+    : null;
+}
+
+/** id: of the token that is inspected; word(row): how a candidate is shown. */
+function candidateTable({ columns, rows }, id, word) {
+  const cell = (p) =>
+    p === undefined ? h('td', h('span', '·')) : h('td', h('i', width(p)), h('span', fmt.prob(p)));
+  const line = (row) => {
+    const cells = columns.map((column) => cell(row.prob.get(column)));
+    return tableRow(word(row), cells, { class: row.id === id ? 'chosen' : null });
+  };
+  const views = columns.map((column) => W.views[column] ?? column);
+  const caption = h('caption.vl-hidden', W.inspect.candidates);
+  const head = headRow([W.inspect.candidate, ...views]);
+  return h('table.vl-candidates', caption, head, h('tbody', rows.map(line)));
+}
+
+function phaseTimes(round) {
+  const time = (phase) => {
+    const sign = h('i', { class: `phase ${phase.slice(0, -2)}` });
+    return h('span', sign, `${W.phases[phase]} ${fmt.seconds(round[phase])}`);
+  };
+  return h('p.vl-times', { title: W.track.whereHelp }, PHASES.map(time));
+}
+
+/** notes: each [name, value, reason]. */
+function noteList(notes) {
+  const line = ([name, value, why]) => [h('dt', name), h('dd', value, why && ` (${why})`)];
+  return notes.length ? h('dl.vl-notes', notes.flatMap(line)) : null;
 }

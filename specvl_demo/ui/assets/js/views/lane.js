@@ -9,11 +9,10 @@ import { instead, winner } from '../records/looks.js';
 import { differences } from '../records/verdict.js';
 import { W } from '../words/words.js';
 
-const SERIES = 6; // colours of series
+const SERIES_COLOURS = 6;
 
-/** The badge that says how sure it is that a lane's answer is AR's. Single precision has none:
- *  there, rounding changed no token. */
-function guarantee({ lossless, exactness, dtype, models }) {
+/** How sure it is that a lane's answer is AR's. Single precision has no badge: there, rounding changed no token. */
+function guaranteeBadge({ lossless, exactness, dtype, models }) {
   if (!lossless) return term(W.lane.lossy, W.lane.lossyHelp, 'vl-badge lossy');
   const [weights] = /\b\d-bit weights/.exec(models.target ?? '') ?? [];
   if (exactness === 'exact')
@@ -22,8 +21,7 @@ function guarantee({ lossless, exactness, dtype, models }) {
   return rounded ? term(W.lane.nearly, W.lane.nearlyHelp(dtype), 'vl-badge') : null;
 }
 
-/** The drafts along the judged line, the accepted first: [{text, kind: 'draft' | 'relaxed' |
- *  'rejected'}]. */
+/** The drafts along the judged line, the accepted first. */
 export function judgedDrafts(round) {
   const { path, tokens, tree } = round;
   const kept = path.slice(1).map((node, i) => [node, tokens[i].origin]);
@@ -77,28 +75,28 @@ export class LaneView {
     this.begun();
   }
 
-  /** Write the facts that only the lane's first record has. */
+  /** Write what only the lane's first record tells. */
   begun() {
-    refill(this.promise, [!this.plain && guarantee(this.lane.begin)]);
+    refill(this.promise, [!this.plain && guaranteeBadge(this.lane.begin)]);
     put(this.given, laid(this.lane.given.text, MOST_TEXT));
     this.mark();
   }
 
-  /** Have it drawn. asked: at once, since the visitor chose something. */
+  /** asked: the visitor chose something. */
   update(asked = false) {
     this.painter[asked ? 'now' : 'soon'](this.draw);
   }
 
   draw = () => {
     const want = this.lane.whole[this.race.roundsShown(this.lane)];
-    if (want < this.nodes.length) this.cut(want);
-    if (want > this.nodes.length) this.append(want);
+    if (want < this.nodes.length) this.cutPieces(want);
+    if (want > this.nodes.length) this.addPieces(want);
     this.guesses();
     this.remaining();
     this.mark();
   };
 
-  /** While a visitor's own race is played back: write what is not yet written behind what is, pale. */
+  /** Write what a played-back race has not reached yet behind what it has, pale. */
   remaining() {
     const { race, lane } = this;
     const kept = (n) => !n.hidden && n.dataset.kind !== 'rejected';
@@ -107,8 +105,7 @@ export class LaneView {
     put(this.rest, laid(wordsOf(rest), MOST_TEXT));
   }
 
-  /** Show what is drafted after the answer: pale until it is verified, then accepted or struck
-   *  out. */
+  /** Show what is drafted after the answer: pale until it is verified, then accepted or struck out. */
   guesses() {
     const { round, drafted, verified } = (!this.plain && this.race.making(this.lane)) || {};
     const word = ({ text, kind }) => h('span.tk', { data: { kind }, text });
@@ -122,15 +119,13 @@ export class LaneView {
     });
   }
 
-  /** Remove the pieces after the first `want`. */
-  cut(want) {
+  cutPieces(want) {
     const keep = want ? this.ends[want - 1] : 0;
     while (this.text.childNodes.length > keep) this.text.lastChild.remove();
     this.ends.length = this.nodes.length = want;
   }
 
-  /** Add pieces until there are `want`. */
-  append(want) {
+  addPieces(want) {
     const part = document.createDocumentFragment();
     const before = this.text.childNodes.length;
     for (const piece of this.lane.pieces.slice(this.nodes.length, want)) {
@@ -158,7 +153,7 @@ export class LaneView {
     const written = other !== null && { instead: other.trim() || shown(other) };
     return h(['span', 'tk', ...kinds.filter(Boolean)].join('.'), {
       data: { i: start, n: stop - start, r, ...written },
-      style: by ? { '--by': `var(--vl-series-${by.place % SERIES})` } : {},
+      style: by ? { '--by': `var(--vl-series-${by.place % SERIES_COLOURS})` } : {},
       text: laid(text),
       title: title.filter(Boolean).join('; ') || null,
     });
@@ -180,7 +175,6 @@ export class LaneView {
     return this.nodes[this.lane.tokens[token]?.piece] ?? null;
   }
 
-  /** Show what is selected, in focus, waiting and over. */
   mark() {
     const { race, lane, node, box } = this;
     node.classList.toggle('focused', race.focus === lane.name);
@@ -191,12 +185,12 @@ export class LaneView {
       now?.classList.add('selected');
       this.picked = now;
     }
-    this.light(selected?.round ?? lane.tokens[selected?.token]?.round ?? null);
+    this.lightRound(selected?.round ?? lane.tokens[selected?.token]?.round ?? null);
     node.classList.toggle('waiting', !lane.rounds.length && !lane.end);
     const known = race.ended;
     node.classList.toggle('done', known);
     put(this.full, known ? laid(lane.given.text, MOST_TEXT) + lane.laid : '');
-    // A replay of an answer that is longer than its box goes along with the newest words.
+    // A replay goes along with the newest words.
     const { clientHeight, scrollHeight } = box;
     const longer = known && race.head !== null && scrollHeight > clientHeight + 4;
     const newest = longer && this.nodes.at(-1);
@@ -208,8 +202,8 @@ export class LaneView {
     this.compare();
   }
 
-  /** Mark where this answer and AR's differ, once both are complete; in AR's, shade what it shares
-   *  with the focused lane. */
+  /** Mark where this answer and AR's differ, once both are complete; AR's is shaded as far as the focused lane's is
+   *  the same. */
   compare() {
     const { race, lane } = this;
     const base = race.baseline;
@@ -238,8 +232,7 @@ export class LaneView {
     return [relaxed && W.lane.relaxed(relaxed), W.stop[lane.end.stop]].filter(Boolean).join(' · ');
   }
 
-  /** Light up all tokens of a round. */
-  light(round) {
+  lightRound(round) {
     if (round === this.lit) return;
     this.lit = round;
     for (const old of this.text.querySelectorAll('.same')) old.classList.remove('same');
@@ -247,10 +240,9 @@ export class LaneView {
     for (const node of written) node.classList.add('same');
   }
 
-  /** Light up the round of the piece that is pointed at. */
   hover(node) {
     if (this.race.selected?.lane === this.lane.name) return;
-    this.light(node && !this.plain ? Number(node.dataset.r) : null);
+    this.lightRound(node && !this.plain ? Number(node.dataset.r) : null);
   }
 
   /** Select the token of a piece: of several the last one, which completed it. */
@@ -278,7 +270,6 @@ export class LaneView {
   }
 }
 
-/** A token as a chip in its origin's colour, spaces made visible. */
 export function tokenChip(text, origin) {
   const sign = shown(text);
   const mark = Object.keys(W.signs).find((one) => sign.includes(one));

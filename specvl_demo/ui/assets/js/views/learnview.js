@@ -22,7 +22,8 @@ export class LearnView {
     const papers = catalog.papers.flatMap((name) => methods.find((m) => m.name === name) ?? []);
     const others = methods.filter((m) => !papers.includes(m));
     this.near = new IntersectionObserver((entries) => {
-      for (const { isIntersecting, target } of entries) if (isIntersecting) this.fetch(target);
+      for (const { isIntersecting, target } of entries)
+        if (isIntersecting) this.drawExample(target);
     });
     const reach = ({ name, title }) => {
       const go = () => document.getElementById(`lesson-${name}`).scrollIntoView({ block: 'start' });
@@ -34,7 +35,7 @@ export class LearnView {
     this.node = h('div.vl-learn', nav, h('div.vl-lessons', lessons));
   }
 
-  /** A paper's lesson: its words, and the place of a live example. */
+  /** A paper's words, and the place of a live example. */
   lesson(method) {
     const { does, formula: rule, look } = method.learn;
     const example = this.catalog.examples.find((e) => e.trace && e.methods[0] === method.name);
@@ -51,14 +52,13 @@ export class LearnView {
       look && h('p', h('b', `${W.learn.look} `), look),
       method.verdict && folded('details', W.learn.verdict, h('p', method.verdict)),
       example && button(W.learn.watch(example.title), () => this.watch(example)),
-      source(method),
+      sourceLink(method),
     ];
     return lesson(method.name, words, live);
   }
 
-  /** Draw the example's recorded race: the tree of the most instructive round, and the method's own
-   *  chart or what its drafter saw. */
-  async fetch(node) {
+  /** The tree of the most instructive round, and the method's own chart or what its drafter saw. */
+  async drawExample(node) {
     this.near.unobserve(node);
     const race = new Race();
     const tree = new TreeView(race, this.painter);
@@ -94,17 +94,15 @@ function aboutColours() {
 function aboutOthers(methods) {
   const told = methods.flatMap((m) => [
     h('dt', m.title, !m.lossless && h('small', W.learn.lossyMark)),
-    h('dd', m.help, ' ', source(m)),
+    h('dd', m.help, ' ', sourceLink(m)),
   ]);
   return lesson('others', [h('h2', W.learn.others), h('dl.vl-other-methods', told)]);
 }
 
-/** A method's title with its badge. */
 function heading({ title, lossless }) {
   const text = lossless ? W.lane.exact : W.lane.lossy;
   return h('h2', title, ' ', h(lossless ? 'span.vl-badge' : 'span.vl-badge.lossy', text));
 }
 
-/** The link to a method's paper or code. */
-const source = ({ url: href, reference }) =>
+const sourceLink = ({ url: href, reference }) =>
   href && h('a.vl-help', { href, target: '_blank', rel: 'noopener noreferrer' }, reference || href);

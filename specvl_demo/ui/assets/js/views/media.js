@@ -3,7 +3,7 @@
 import { button, filePicker, h, iconButton, refill, tell, thumbnail } from './dom.js';
 import { W } from '../words/words.js';
 
-/** A clip plays where one points at it. */
+/** Where one points at it. */
 const playing = {
   loop: true,
   pointerenter: (e) => e.target.play().catch(() => null),
@@ -13,7 +13,7 @@ const playing = {
 const removeButton = (kind, { name }, fn) =>
   iconButton('close', W.media.remove(name), fn, kind, 12);
 
-/** The browser's own address of a file, and the listeners that give it up once it is there. */
+/** The browser's own address of a file, and listeners that give it up once it is shown. */
 function localAddress(file) {
   const url = URL.createObjectURL(file);
   const free = () => URL.revokeObjectURL(url);
@@ -34,11 +34,11 @@ export class MediaWell {
     this.hint = h('p.vl-drop-hint', W.media.hint);
     const tools = [
       button(W.media.upload, () => this.input.click(), 'vl-tool', { sign: 'image' }),
-      button(W.media.camera, () => this.shoot(), 'vl-tool', { sign: 'camera' }),
+      button(W.media.camera, () => this.openCamera(), 'vl-tool', { sign: 'camera' }),
     ];
     this.node = h(
       'div.vl-well',
-      { role: 'group', 'aria-label': W.media.title, ...this.drops },
+      { role: 'group', 'aria-label': W.media.title, ...this.dropListeners },
       this.strip,
       this.hint,
       h('div.vl-tools', tools),
@@ -53,8 +53,7 @@ export class MediaWell {
     this.takePasted();
   }
 
-  /** Listeners that take what is dropped. */
-  get drops() {
+  get dropListeners() {
     const over = (on) => (e) => {
       if (!e.dataTransfer.types.includes('Files')) return;
       e.preventDefault();
@@ -85,7 +84,6 @@ export class MediaWell {
     refill(this.outside, this.files.refused.map(line));
   }
 
-  /** Draw the files, with a bar those on their way. */
   show() {
     const { files } = this;
     const { pending } = files;
@@ -114,8 +112,7 @@ export class MediaWell {
     });
   }
 
-  /** Open the camera in the page's own dialog, to take a picture. */
-  async shoot() {
+  async openCamera() {
     let stream;
     try {
       stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: 'environment' } });
@@ -125,7 +122,7 @@ export class MediaWell {
     }
     const video = h('video', { autoplay: true, playsinline: true, muted: true });
     video.srcObject = stream;
-    const take = button(W.media.take, () => this.take(video, dialog), 'vl-primary');
+    const take = button(W.media.take, () => this.takePicture(video, dialog), 'vl-primary');
     const cancel = button(W.media.cancel, () => dialog.close(), 'vl-secondary');
     const named = { 'aria-label': W.media.camera };
     const dialog = h('dialog.vl-dialog', named, video, h('div.vl-buttons', take, cancel));
@@ -137,8 +134,7 @@ export class MediaWell {
     dialog.showModal();
   }
 
-  /** Add what the camera shows. */
-  take(video, dialog) {
+  takePicture(video, dialog) {
     const canvas = h('canvas', { width: video.videoWidth, height: video.videoHeight });
     canvas.getContext('2d').drawImage(video, 0, 0);
     const type = 'image/jpeg';

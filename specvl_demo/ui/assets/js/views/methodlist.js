@@ -4,69 +4,66 @@ import { coloursOf } from '../state/colours.js';
 import { button, checkbox, folded, h, put } from './dom.js';
 import { W } from '../words/words.js';
 
-export class MethodList {
-  /** @param {Form} form */
-  constructor(form) {
-    this.form = form;
-    const { limits, methods } = form.catalog;
-    this.methods = methods.filter(({ name }) => name !== 'ar');
-    this.chips = new Map(this.methods.map((method) => [method.name, this.chip(method)]));
-    this.papers = button('', () => form.runPaperMethods());
-    this.note = h('p.vl-help.vl-method-note', { role: 'status' });
-    const chips = (fits) => this.methods.filter(fits).map(({ name }) => this.chips.get(name));
-    const others = chips(({ expert, name }) => expert && name !== 'custom');
-    const expert = folded('details.vl-others', W.ask.expertMethod, this.chips.get('custom'));
-    this.count = h('span');
-    this.more = folded('details.vl-others', this.count, h('div.vl-methods', others), expert);
-    const legend = h('legend.vl-label', W.ask.methods(limits.lanes));
-    const first = h(
-      'div.vl-methods',
-      chips(({ expert: other }) => !other),
-      this.papers,
-    );
-    this.node = h('fieldset.vl-field', legend, first, this.more, this.note);
-    form.on('refused', (sentence) => put(this.note, sentence));
-  }
+/** @param {Form} form */
+export function methodList(form) {
+  const { catalog } = form;
+  const note = h('p.vl-help.vl-method-note', { role: 'status' });
+  const chips = catalog.methods
+    .filter(({ name }) => name !== 'ar')
+    .map((method) => chipOf(form, method, note));
+  const papers = button('', () => form.runPaperMethods());
+  const count = h('span');
+  const custom = chips.find(({ method }) => method.name === 'custom');
+  const others = chips.filter((chip) => chip.method.expert && chip !== custom);
+  const nodes = (some) => some.map(({ node }) => node);
+  const own = folded('details.vl-others', W.ask.expertMethod, custom?.node);
+  const more = folded('details.vl-others', count, h('div.vl-methods', nodes(others)), own);
+  const first = chips.filter(({ method }) => !method.expert);
 
-  /** A method's checkbox, which tells of the method while it is pointed at. */
-  chip(method) {
-    const { name, title, help, lossless } = method;
-    const box = checkbox((on) => this.form.toggle(name, on), { value: name });
-    const tell = () => put(this.note, this.form.refusal(method) ?? `${title}: ${help}`);
-    const hush = () => chip.matches(':hover, :focus-within') || put(this.note, '');
-    const listeners = { focusin: tell, pointerenter: tell, focusout: hush, pointerleave: hush };
-    const lossy = { title: W.lane.lossyHelp, 'aria-label': W.lane.lossy, text: '≈' };
-    const parts = [h('i.vl-swatch'), h('span', title), !lossless && h('span.vl-mark', lossy)];
-    const props = { title: help, data: { method: name }, ...listeners };
-    const chip = h('label.vl-method', props, box, parts);
-    return chip;
-  }
-
-  /** Show which methods are chosen and possible; those that cannot sample have no lane. */
-  show() {
-    const { request, unsampled, pairFacts, paperMethods, catalog } = this.form;
+  const show = () => {
+    const { request, unsampled, paperMethods } = form;
+    // Those that cannot sample have no lane.
     const lanes = request.methods.filter((name) => !unsampled.some((left) => left.name === name));
-    const colours = coloursOf(lanes); // the plain lane's number is 0
-    let others = 0; // the expert's way to make one is none of them
-    for (const method of this.methods) {
-      const { name, expert } = method;
-      const chip = this.chips.get(name);
-      const reason = this.form.refusal(method);
-      const box = chip.querySelector('input');
-      box.checked = request.methods.includes(name);
-      box.setAttribute('aria-disabled', reason !== null); // it can still be reached, to be told why
-      chip.hidden = pairFacts.methods[name] !== true && !box.checked;
-      chip.classList.toggle('off', reason !== null);
-      chip.title = reason ?? method.help;
-      if (lanes.includes(name)) chip.dataset.colour = colours[lanes.indexOf(name)];
-      else delete chip.dataset.colour;
-      if (expert && name !== 'custom' && !chip.hidden) others += 1;
-      if (box.checked && expert) this.more.open = true;
+    const colours = coloursOf(lanes);
+    for (const chip of chips) {
+      const lane = lanes.indexOf(chip.method.name);
+      if (lane < 0) delete chip.node.dataset.colour;
+      else chip.node.dataset.colour = colours[lane];
+      chip.show();
+      if (chip.box.checked && chip.method.expert) more.open = true;
     }
-    put(this.count, W.ask.others(others));
-    this.more.hidden = !others && this.chips.get('custom').hidden;
-    const papers = paperMethods.length;
-    this.papers.hidden = papers < 2;
-    put(this.papers, W.ask.papers(papers, papers === catalog.papers.length));
-  }
+    const visible = others.filter(({ node }) => !node.hidden).length;
+    put(count, W.ask.others(visible));
+    more.hidden = !visible && (custom?.node.hidden ?? true);
+    const run = paperMethods.length;
+    papers.hidden = run < 2;
+    put(papers, W.ask.papers(run, run === catalog.papers.length));
+  };
+
+  form.on('refused', (sentence) => put(note, sentence));
+  const legend = h('legend.vl-label', W.ask.methods(catalog.limits.lanes));
+  const chosen = h('div.vl-methods', nodes(first), papers);
+  return { node: h('fieldset.vl-field', legend, chosen, more, note), show };
+}
+
+/** A method's checkbox; `note` tells of the method while one points at it. */
+function chipOf(form, method, note) {
+  const { name, title, help, lossless } = method;
+  const box = checkbox((on) => form.toggle(name, on), { value: name });
+  const tell = () => put(note, form.refusal(method) ?? `${title}: ${help}`);
+  const hush = () => node.matches(':hover, :focus-within') || put(note, '');
+  const listeners = { focusin: tell, pointerenter: tell, focusout: hush, pointerleave: hush };
+  const lossy = { title: W.lane.lossyHelp, 'aria-label': W.lane.lossy, text: '≈' };
+  const parts = [h('i.vl-swatch'), h('span', title), !lossless && h('span.vl-mark', lossy)];
+  const props = { title: help, data: { method: name }, ...listeners };
+  const node = h('label.vl-method', props, box, parts);
+  const show = () => {
+    const refusal = form.refusal(method);
+    box.checked = form.request.methods.includes(name);
+    box.setAttribute('aria-disabled', refusal !== null); // it can still be reached, to be told why
+    node.hidden = form.pairFacts.methods[name] !== true && !box.checked;
+    node.classList.toggle('off', refusal !== null);
+    node.title = refusal ?? help;
+  };
+  return { method, box, node, show };
 }

@@ -3,101 +3,81 @@
 
 import { exampleLike } from '../state/examples.js';
 import { folded, h, put } from './dom.js';
-import { Fields, Panel, forget } from './settings.js';
+import { fieldsOf, forget, panelOf } from './settings.js';
 import { W } from '../words/words.js';
 
 const PRESET = 'preset';
 const MOST_FIELDS = 8; // a method with more shows FIRST_FIELDS, the rest is for experts
 const FIRST_FIELDS = 4;
 
-export class MethodPanel {
-  /** ask(asked): the server's answer; ontally(): it is known how many values differ. @param {Form} form */
-  constructor(form, name, { ask, ontally }) {
-    const { catalog, request } = form;
-    this.form = form;
-    this.pair = request.pair;
-    this.name = name;
-    this.values = request.settings[name] ??= {};
-    this.ask = ask;
-    this.ontally = ontally;
-    const { title } = catalog.methods.find((method) => method.name === name);
-    this.panel = new Panel(W.ask.settingsOf(title), () => this.reset());
-    this.node = h('div.vl-method-panel', this.panel.node);
-    this.problem = h('p.vl-help.wrong', { role: 'status' });
-    this.expertCount = h('span');
-    this.load();
-  }
+/** ask(asked): the server's answer; ontally(): it is known how many values differ. @param {Form} form */
+export function methodPanel(form, name, { ask, ontally }) {
+  const { catalog, request } = form;
+  const { pair } = request;
+  const values = (request.settings[name] ??= {});
+  const problem = h('p.vl-help.wrong', { role: 'status' });
+  const expertCount = h('span');
+  let fields = null; // until it is known what can be set
+  let asked = null;
 
-  /** Ask the server for the method's parameters with these parts, and show them. */
-  async load() {
-    const { name: method, pair, values } = this;
-    const asked = (this.asked = {});
-    const told = await this.ask({ pair, method, settings: values });
-    if (asked !== this.asked) return; // of settings that have changed since
-    this.told = { parts: [], params: [], presets: [], ...told };
-    const known = [PRESET, ...[...this.told.parts, ...this.told.params].map(({ key }) => key)];
+  const load = async () => {
+    const own = (asked = {});
+    const told = await ask({ pair, method: name, settings: values });
+    if (own !== asked) return; // of settings that have changed since
+    show({ parts: [], params: [], presets: [], ...told });
+  };
+
+  const show = (told) => {
+    const { parts, params } = told;
+    const known = [PRESET, ...[...parts, ...params].map(({ key }) => key)];
     if (!told.problem)
       for (const key of Object.keys(values)) if (!known.includes(key)) delete values[key];
-    this.show();
-  }
-
-  /** Show preset and parts, then the parameters, of many most for experts. */
-  show() {
-    const { problem = '', params } = this.told;
-    const shape = this.shape();
+    const shape = shapeOf(told);
     const first = params.length > MOST_FIELDS ? FIRST_FIELDS : params.length;
-    const fields = (some) => new Fields(some, this.values, () => this.changedByHand());
-    this.parts = new Fields(shape, this.values, () => {
-      this.load();
-      this.changedByHand();
-    });
-    this.params = fields(params.slice(0, first));
-    this.rest = fields(params.slice(first));
-    put(this.problem, problem);
-    put(this.expertCount, W.ask.expert(params.length - first));
-    const expert = first < params.length && folded('details', this.expertCount, this.rest.node);
-    this.panel.fill(this.parts.node, problem && this.problem, this.params.node, expert);
-    this.panel.node.hidden = !shape.length && !params.length;
-    this.tally();
-    this.ontally();
-  }
+    const [chosen, some, rest] = (fields = [
+      fieldsOf(shape, values, () => {
+        load();
+        changed();
+      }),
+      fieldsOf(params.slice(0, first), values, changed),
+      fieldsOf(params.slice(first), values, changed),
+    ]);
+    put(problem, told.problem ?? '');
+    put(expertCount, W.ask.expert(params.length - first));
+    const expert = first < params.length && folded('details', expertCount, rest.node);
+    panel.fill(chosen.node, told.problem && problem, some.node, expert);
+    panel.node.hidden = !shape.length && !params.length;
+    tally();
+    ontally();
+  };
 
-  /** Preset and parts, declared like parameters. @returns {Param[]} */
-  shape() {
-    const { parts, presets: choices, standard } = this.told;
-    const { preset: title, presetHelp: help, slots } = W.settings;
-    const preset = { key: PRESET, kind: 'choice', title, help, default: standard, choices };
-    const named = parts.map((part) => {
-      const [name, why] = slots[part.key];
-      return { ...part, title: name, help: why };
-    });
-    return choices.length > 1 ? [preset, ...named] : named;
-  }
-
-  changedByHand() {
-    this.tally();
-    this.form.changed();
-  }
-
-  /** How many values differ from the pair's own; until it is known which those are, all that are
-   *  given. */
-  get changed() {
-    const { parts, params, rest, values } = this;
-    return parts ? parts.changed + params.changed + rest.changed : Object.keys(values).length;
-  }
-
+  const countChanged = () =>
+    fields?.reduce((sum, some) => sum + some.countChanged(), 0) ?? Object.keys(values).length;
   /** The example whose own the values are. */
-  get example() {
-    return exampleLike(this.form.catalog, this.form.request, this.name);
-  }
+  const example = () => exampleLike(catalog, request, name);
+  const tally = () => panel.tally(countChanged(), example());
+  const changed = () => {
+    tally();
+    form.changed();
+  };
+  const reset = () => {
+    forget(values);
+    load();
+    form.changed();
+  };
+  const { title } = catalog.methods.find((method) => method.name === name);
+  const panel = panelOf(W.ask.settingsOf(title), reset);
+  load();
+  return { node: h('div.vl-method-panel', panel.node), pair, values, countChanged, example };
+}
 
-  tally() {
-    this.panel.tally(this.changed, this.example);
-  }
-
-  reset() {
-    forget(this.values);
-    this.load();
-    this.form.changed();
-  }
+/** Preset and parts. @returns {Param[]} */
+function shapeOf({ parts, presets: choices, standard }) {
+  const { preset: title, presetHelp: help, slots } = W.settings;
+  const preset = { key: PRESET, kind: 'choice', title, help, default: standard, choices };
+  const named = parts.map((part) => {
+    const [name, why] = slots[part.key];
+    return { ...part, title: name, help: why };
+  });
+  return choices.length > 1 ? [preset, ...named] : named;
 }

@@ -21,10 +21,10 @@ export class Painter {
     const see = (entries) => {
       for (const { isIntersecting: visible, target } of entries)
         Object.assign(this.charts.get(target) ?? {}, { visible });
-      this.wake();
+      this.requestFrame();
     };
     this.seen = new IntersectionObserver(see, { rootMargin: '120px' });
-    document.addEventListener('visibilitychange', () => this.wake());
+    document.addEventListener('visibilitychange', () => this.requestFrame());
   }
 
   /** Add a chart: `draw` is called when the chart is dirty, visible and due. */
@@ -33,33 +33,31 @@ export class Painter {
     this.seen.observe(node);
   }
 
-  /** Draw this chart no longer. */
   forget(node) {
     this.charts.delete(node);
     this.seen.unobserve(node);
   }
 
-  /** Have a chart drawn, which has new data; `now` skips its waiting time, since the visitor
-   *  requested it. */
+  /** A chart has new data. now: the visitor asked for it, so it waits no longer. */
   dirty(node, now = false) {
     const chart = this.charts.get(node);
     if (!chart) return;
     chart.dirty = true;
     if (now) chart.due = 0;
-    this.wake();
+    this.requestFrame();
   }
 
-  /** Have every chart drawn anew: the theme is another one. */
+  /** The theme is another one. */
   redraw() {
     for (const node of this.charts.keys()) this.dirty(node, true);
   }
 
-  /** Keep to a pace while lanes compute, once what waits is drawn; null: they are done. */
+  /** Keep to a pace while lanes compute; null: they are done. */
   computing(pace) {
     if (pace) this.catchUp();
     this.pace = pace ?? FREE;
     for (const one of [this.texts, this.heavy, ...this.charts.values()]) one.due = 0;
-    this.wake();
+    this.requestFrame();
   }
 
   /** Draw all that waits, in view or not. */
@@ -71,26 +69,25 @@ export class Painter {
     }
   }
 
-  /** Draw in the next frame whatever computes: the visitor asked for it. */
+  /** In the next frame whatever computes: the visitor asked for it. */
   now(fn) {
     this.asked.add(fn);
-    this.wake();
+    this.requestFrame();
   }
 
-  /** Write text when that is due, once however often it is asked for. */
+  /** Text: when that is due, once however often it is asked for. */
   soon(fn) {
     this.texts.fns.add(fn);
-    this.wake();
+    this.requestFrame();
   }
 
-  /** Draw more than text, when that is affordable. */
+  /** More than text. */
   affordably(fn) {
     this.heavy.fns.add(fn);
-    this.wake();
+    this.requestFrame();
   }
 
-  /** Request the next frame. */
-  wake() {
+  requestFrame() {
     if (this.scheduled || document.hidden) return;
     this.scheduled = true;
     requestAnimationFrame(this.frame);
@@ -104,27 +101,24 @@ export class Painter {
       this.runDue(this.heavy, now, this.pace.heavy),
     ].some(Boolean);
     this.drawChart(now, written);
-    this.sleep(now);
+    this.sleepUntilDue(now);
   };
 
-  /** Draw all of a kind if it is due, and return whether there was something. */
   runDue(kind, now, wait) {
     if (!kind.fns.size || kind.due > now || wait === Infinity) return false;
     kind.due = now + wait;
     return run(kind.fns);
   }
 
-  /** The charts in view that have new data, the first due first. */
-  get waiting() {
+  get waitingCharts() {
     if (this.pace.heavy === Infinity) return [];
     return [...this.charts.values()]
       .filter((chart) => chart.visible && chart.dirty)
       .sort((a, b) => a.due - b.due);
   }
 
-  /** Draw the chart that is due first, unless text was just written. */
   drawChart(now, written) {
-    const [next] = this.waiting;
+    const [next] = this.waitingCharts;
     if (!next || next.due > now || (written && now - next.due < PATIENCE_MS)) return;
     const start = performance.now();
     next.dirty = false;
@@ -134,18 +128,17 @@ export class Painter {
     next.due = now + Math.max(wait, this.pace.heavy);
   }
 
-  /** Request a frame for when something is due, none before. */
-  sleep(now) {
+  sleepUntilDue(now) {
     const due = [
       this.asked.size ? 0 : Infinity,
       this.texts.fns.size && this.pace.text < Infinity ? this.texts.due : Infinity,
       this.heavy.fns.size && this.pace.heavy < Infinity ? this.heavy.due : Infinity,
-      this.waiting[0]?.due ?? Infinity,
+      this.waitingCharts[0]?.due ?? Infinity,
     ];
     const wait = Math.min(...due) - now;
     clearTimeout(this.later);
-    if (wait <= 0) this.wake();
-    else if (wait < Infinity) this.later = setTimeout(() => this.wake(), wait);
+    if (wait <= 0) this.requestFrame();
+    else if (wait < Infinity) this.later = setTimeout(() => this.requestFrame(), wait);
   }
 
   /** Milliseconds to draw all charts in view once. */
@@ -155,7 +148,7 @@ export class Painter {
   }
 }
 
-/** Call all functions once, and forget them. Returns whether there were any. */
+/** Call all functions once. Returns whether there were any. */
 function run(fns) {
   const all = [...fns];
   fns.clear();

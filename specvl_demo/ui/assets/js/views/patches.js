@@ -4,7 +4,7 @@ import { h, options, put, refill } from './dom.js';
 import { contrast } from '../records/looks.js';
 import { W } from '../words/words.js';
 
-/** The picture of every span of prompt positions; tokens beside a picture's grid add none. */
+/** The picture of every span of prompt positions; tokens beside a picture's grid have none. */
 function pictures(media, spans) {
   const gridded = new Set(spans.filter((s) => s.rows).map((s) => `${s.media} ${s.frame}`));
   return spans
@@ -17,16 +17,14 @@ function pictures(media, spans) {
     .filter(({ url }) => url);
 }
 
-/** The pictures with what the drafter saw of them; null without pictures. at: the token's place in
- *  its round. */
+/** The pictures with what the drafter saw of them; null without pictures. at: the token's place in its round. */
 export function sight(race, lane, round, at) {
   const list = pictures(race.meta.shown ?? [], lane.begin.spans);
   const looks = Array.isArray(round.notes.attention) ? round.notes.attention[at] : null;
   return list.length ? heatmap(lane, list, typeof looks === 'string' ? looks : null) : null;
 }
 
-/** The pictures, dark where the drafter did not look, or what a view was not shown. looks: base64,
- *  a byte a visual position; null if unknown. */
+/** Dark where the drafter did not look, or what a view was not shown. looks: base64, a byte a visual position. */
 function heatmap(lane, list, looks) {
   const views = lane.begin.seen.filter((seen) => seen.index.some((i) => i >= 0));
   const modes = [
@@ -38,28 +36,27 @@ function heatmap(lane, list, looks) {
   const show = (mode) => {
     refill(
       strip,
-      list.map((one) => picture(one, paint(lane, one.span, mode, looks))),
+      list.map((one) => picture(one, coverOf(lane, one.span, mode, looks))),
     );
     const view = views.find((v) => v.view === mode);
     const looked = mode === 'looks' ? W.patches.looksNote : '';
-    put(note, view ? share(view, list) : looked);
+    put(note, view ? shareInWords(view, list) : looked);
   };
   const first = modes[0]?.[0];
   show(first);
   const key = h('p.vl-looks', h('span', W.patches.little), h('i'), h('span', W.patches.much));
   key.hidden = !looks;
-  return h('figure.vl-sight', modes.length > 1 && picker(modes, show), strip, key, note);
+  return h('figure.vl-sight', modes.length > 1 && modeMenu(modes, show), strip, key, note);
 }
 
-/** What covers the picture of a span: the kind of cover, and the opacity of every patch, row by row; null if
- *  nothing does. */
-function paint(lane, span, mode, looks) {
+/** The kind of cover over a span's picture, and the opacity of every patch, row by row. */
+function coverOf(lane, span, mode, looks) {
   if (!span.rows || !span.cols || mode === undefined) return null;
   const n = span.rows * span.cols;
   if (mode === 'looks') {
     const earlier = lane.begin.spans.filter((s) => s.stop <= span.start);
     const before = earlier.reduce((sum, s) => sum + s.stop - s.start, 0);
-    const within = (text) => decoded(text).subarray(before, before + n);
+    const within = (text) => bytesOfBase64(text).subarray(before, before + n);
     const all = lane.rounds.flatMap(({ notes }) => notes.attention ?? []);
     const maps = all.filter((map) => typeof map === 'string').map(within);
     const same = maps.filter((map) => map.length === n);
@@ -70,8 +67,8 @@ function paint(lane, span, mode, looks) {
   return { kind: 'hidden', cover: hidden };
 }
 
-/** The bytes of base64; none if it is something else. */
-function decoded(looks) {
+/** None if it is something else. */
+function bytesOfBase64(looks) {
   try {
     return Uint8Array.from(atob(looks), (c) => c.charCodeAt(0));
   } catch {
@@ -84,11 +81,11 @@ function picture({ url: src, span, name }, painted) {
   const alt = clip ? W.patches.frame(name ?? '', span.frame) : (name ?? W.patches.alt);
   const number = clip && h('small', { 'aria-hidden': 'true', text: String(span.frame + 1) });
   const image = h('img', { src, alt, loading: 'lazy' });
-  return h('div.vl-picture', image, number, painted && cover(span, painted));
+  return h('div.vl-picture', image, number, painted && drawCover(span, painted));
 }
 
-/** The cover of a picture, a pixel a patch. */
-function cover(span, { kind, cover: values }) {
+/** A pixel a patch. */
+function drawCover(span, { kind, cover: values }) {
   const canvas = h('canvas', { width: span.cols, height: span.rows, class: kind });
   const g = canvas.getContext('2d');
   const image = g.createImageData(span.cols, span.rows);
@@ -99,8 +96,7 @@ function cover(span, { kind, cover: values }) {
   return canvas;
 }
 
-/** How much of the pictures a view saw, in words. */
-function share(view, list) {
+function shareInWords(view, list) {
   const within = ({ span }) => view.index.filter((i) => i >= span.start && i < span.stop);
   const kept = new Set(list.flatMap(within)).size;
   const all = list.reduce((sum, { span }) => sum + span.stop - span.start, 0);
@@ -109,8 +105,7 @@ function share(view, list) {
   return words ? `${told} ${W.patches.instead(words)}` : told;
 }
 
-/** The menu of modes: one stop of the keyboard, however many there are. */
-function picker(modes, show) {
+function modeMenu(modes, show) {
   const change = (e) => show(e.target.value);
   return h('select', { 'aria-label': W.patches.choose, change }, options(modes));
 }

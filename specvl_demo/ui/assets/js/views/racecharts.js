@@ -10,20 +10,19 @@ export class RaceCharts {
   /** @type {Chart | null} */
   own = null;
 
-  /** @param {Race} race @param {Painter} painter @param {string} plotlyUrl */
   constructor(race, painter, plotlyUrl) {
     this.race = race;
     this.make = (spec) => new Chart(spec, race, painter, plotlyUrl);
     this.common = [speedup].map(this.make);
     this.node = h('div.vl-charts');
-    this.choose();
-    race.on('reset', () => this.choose());
+    this.chooseOwn();
+    race.on('reset', () => this.chooseOwn());
     race.on('compared round end head select focus', () => this.draw());
-    race.on('lane focus', (_, type) => this.choose(type === 'focus'));
+    race.on('lane focus', (_, type) => this.chooseOwn(type === 'focus'));
     race.on('round end', ({ lane }, type) => {
       // At the end again, for the first round may lack the numbers.
       const carries = type === 'end' || lane.rounds.length === 1;
-      if (carries && lane === race.focused) this.choose();
+      if (carries && lane === race.focused) this.chooseOwn();
     });
   }
 
@@ -31,9 +30,8 @@ export class RaceCharts {
     return [this.own, ...this.common];
   }
 
-  /** Choose the focused lane's own chart: the first declared one whose numbers its rounds carry,
-   *  else a common one. */
-  choose(now = false) {
+  /** The first declared chart whose numbers the rounds carry, else a common one. */
+  chooseOwn(now = false) {
     const lane = this.race.focused;
     if ((!lane || lane.pending) && this.own) {
       this.draw(); // the next race may well ask for the same

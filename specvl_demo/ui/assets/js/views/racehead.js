@@ -1,56 +1,79 @@
 /* Where the race comes from, what was asked, the replay's controls, what it can be kept as. */
 
-import { h, put } from './dom.js';
-import { Player } from './player.js';
+import { button, h, icon, iconButton, put, refill, slider, thumbnail } from './dom.js';
 import { saveMenu } from './savemenu.js';
-import { W } from '../words/words.js';
+import { W, fmt } from '../words/words.js';
 
-export class RaceHead {
-  /** @param {Race} race @param {Replay} replay @param {Actions} on */
-  constructor(race, replay, on) {
-    this.race = race;
-    this.badge = h('span.vl-badge');
-    this.question = h('p.vl-question');
-    this.thumbs = h('span.vl-question-media');
-    this.saving = saveMenu(on.save, on.saves);
-    const { node: player } = new Player(replay);
-    this.node = h('div.vl-race-head', this.badge, this.thumbs, this.question, player, this.saving);
-    race.on('reset', () => this.drawTitle());
-    race.on('lane begin', () => this.showPictures());
-    race.on('end', () => this.showOrigin());
-    race.on('load lane end reset', () => {
-      this.saving.hidden = !race.whole; // what is still written cannot be kept
-    });
-  }
+const STEPS = 1000; // of a replay's slider
 
-  drawTitle() {
-    const { machine, question, recorded, source } = this.race.meta;
-    this.showOrigin();
-    this.badge.title = source === 'recorded' ? W.run.recordedOn(machine, recorded) : '';
-    put(this.question, source ? question || W.chat.nothing : '');
-    this.thumbs.replaceChildren();
-  }
-
-  /** Write where the race comes from: recorded, a file, live, or live a moment ago. */
-  showOrigin() {
-    const { source, file } = this.race.meta;
-    const over = this.race.whole;
-    const names = {
+/** @param {Actions} on */
+export function raceHead(race, replay, on) {
+  const badge = h('span.vl-badge');
+  const asked = h('p.vl-question');
+  const pictures = h('span.vl-question-media');
+  const saving = saveMenu(on.save, on.saves);
+  race.on('reset end', () => {
+    const { file, machine, recorded, source } = race.meta;
+    const over = race.whole;
+    const origins = {
       recorded: file ? W.run.opened : W.run.recorded,
       live: over ? W.run.yours : W.run.live,
       ended: W.run.yours,
     };
-    this.badge.className = `vl-badge ${over ? '' : (source ?? '')}`;
-    put(this.badge, names[source] ?? '');
-  }
-
-  showPictures() {
-    const list = (this.race.meta.shown ?? []).filter((m) => m.frames[0]);
-    if (list.length === this.thumbs.children.length) return;
+    badge.className = `vl-badge ${over ? '' : (source ?? '')}`;
+    badge.title = source === 'recorded' ? W.run.recordedOn(machine, recorded) : '';
+    put(badge, origins[source] ?? '');
+  });
+  race.on('reset', () => {
+    const { question, source } = race.meta;
+    put(asked, source ? question || W.chat.nothing : '');
+    pictures.replaceChildren();
+  });
+  race.on('lane begin', () => {
+    const shown = (race.meta.shown ?? []).filter(({ frames }) => frames[0]);
+    if (shown.length === pictures.children.length) return;
     const picture = ({ frames, name }) => {
       const title = frames.length > 1 ? W.patches.frames(frames.length) : name;
-      return h('img', { src: frames[0], alt: name, title });
+      return thumbnail({ url: frames[0], name }, { title });
     };
-    this.thumbs.replaceChildren(...list.map(picture));
-  }
+    refill(pictures, shown.map(picture));
+  });
+  race.on('load lane end reset', () => {
+    saving.hidden = !race.whole; // what is still written cannot be kept
+  });
+  return h('div.vl-race-head', badge, pictures, asked, player(replay), saving);
+}
+
+/** Plays, pauses and scrubs a replay, and sets its speed. */
+function player(replay) {
+  const { race } = replay;
+  const toggle = iconButton('play', W.player.play, () => replay.toggle(), 'vl-round');
+  const scrubber = slider(W.player.slider, STEPS, (step) => replay.scrub(step / STEPS));
+  const time = h('output.vl-time');
+  const turn = () => replay.setStretched(!replay.stretched);
+  const speed = button('', turn, 'vl-small vl-speed', { title: W.player.speedHelp });
+  const group = { role: 'group', 'aria-label': W.player.title };
+  const node = h('div.vl-player', group, toggle, scrubber, time, speed);
+  let drawn = null;
+  const show = () => {
+    const { playing, stretch, stretched } = replay;
+    const { duration } = race;
+    node.hidden = !(duration > 0 && race.ended);
+    if (node.hidden) return;
+    const head = race.head ?? duration;
+    scrubber.value = Math.round((STEPS * head) / duration);
+    scrubber.setAttribute('aria-valuetext', fmt.seconds(head));
+    put(time, `${head.toFixed(2)} / ${duration.toFixed(2)} s`);
+    put(speed, stretched ? W.player.shown(stretch) : W.player.trueSpeed);
+    speed.hidden = stretch === 1;
+    if (drawn === playing) return;
+    drawn = playing;
+    const does = playing ? 'pause' : 'play';
+    toggle.replaceChildren(icon(does));
+    toggle.title = toggle.ariaLabel = W.player[does];
+  };
+  replay.on('change', show);
+  race.on('reset end head lane begin', show);
+  show();
+  return node;
 }

@@ -43,7 +43,6 @@ export class RaceList {
     this.clear.hidden = !runs.length;
   }
 
-  /** @param {KeptRace} race */
   line({ records, meta, lanes, at }) {
     const time = new Date(at).toLocaleString([], { dateStyle: 'short', timeStyle: 'short' });
     const what = h('b', meta.question || W.trace.untitled);
@@ -58,7 +57,7 @@ export class RaceList {
     );
   }
 
-  /** Say why a trace cannot be opened; '' takes that back. */
+  /** '' takes the last one back. */
   showProblem(sentence) {
     tell(this.note, sentence, sentence !== '');
     if (!sentence) return;

@@ -5,46 +5,42 @@ import { PHASES, countDrafted, countKept } from '../records/fold.js';
 import { tokenChip } from './lane.js';
 import { W, fmt } from '../words/words.js';
 
-export class Rounds {
-  constructor(race, painter) {
-    this.race = race;
-    this.body = h('tbody');
-    const toggle = () => painter.dirty(this.node);
-    const { columns, rounds: title } = W.inspect;
-    const table = h('table', headRow(columns), this.body);
-    const region = { ...scrolls(title), role: 'region' };
-    const box = h('div.vl-rounds-scroll', region, table);
-    this.node = folded('details.vl-card.vl-rounds', title, { toggle }, box);
-    painter.register(this.node, () => this.draw());
-    race.on('reset lane round end head focus select', toggle);
-  }
-
-  /** Add the rounds that are shown by now. */
-  draw() {
-    if (!this.node.open) return;
-    const { race, body } = this;
+export function roundTable(race, painter) {
+  const body = h('tbody');
+  let written = null; // the lane whose rounds stand there
+  const draw = () => {
+    if (!node.open) return;
     const lane = race.focused;
     const shown = lane ? race.roundsShown(lane) : 0;
-    if (lane !== this.lane || shown < body.children.length) body.replaceChildren();
-    this.lane = lane;
+    if (lane !== written || shown < body.children.length) body.replaceChildren();
+    written = lane;
     const added = lane?.rounds.slice(body.children.length, shown) ?? [];
-    body.append(...added.map((round) => this.row(lane, round)));
+    body.append(...added.map((round) => rowOf(race, lane, round)));
     const current = race.selected && race.currentRound?.index;
     [...body.children].forEach((row, i) => row.classList.toggle('current', i === current));
-  }
+  };
+  const toggle = () => painter.dirty(node);
+  const { columns, rounds: title } = W.inspect;
+  const table = h('table', headRow(columns), body);
+  const box = h('div.vl-rounds-scroll', { ...scrolls(title), role: 'region' }, table);
+  const node = folded('details.vl-card.vl-rounds', title, { toggle }, box);
+  painter.register(node, draw);
+  race.on('reset lane round end head focus select', toggle);
+  return node;
+}
 
-  row(lane, round) {
-    const first = lane.first(round);
-    const number = (value) => h('td.number', value);
-    const text = round.tokens.map((t, i) => tokenChip(lane.said(first + i), lane.kind(t)));
-    const opener = { 'aria-label': W.inspect.round(round.index), text: round.index + 1 };
-    const cells = [
-      number(countDrafted(round)),
-      number(countKept(round)),
-      h('td.text', text),
-      ...PHASES.map((phase) => number(fmt.number(1000 * round[phase], 1))),
-    ];
-    const click = () => this.race.select({ lane: lane.name, round: round.index });
-    return tableRow(h('button.vl-plainbutton', opener), cells, { click });
-  }
+function rowOf(race, lane, round) {
+  const { index, tokens } = round;
+  const first = lane.first(round);
+  const number = (value) => h('td.number', value);
+  const chips = tokens.map((token, i) => tokenChip(lane.said(first + i), lane.kind(token)));
+  const cells = [
+    number(countDrafted(round)),
+    number(countKept(round)),
+    h('td.text', chips),
+    ...PHASES.map((phase) => number(fmt.number(1000 * round[phase], 1))),
+  ];
+  const opener = h('button.vl-plainbutton', { 'aria-label': W.inspect.round(index) }, index + 1);
+  const click = () => race.select({ lane: lane.name, round: index });
+  return tableRow(opener, cells, { click });
 }

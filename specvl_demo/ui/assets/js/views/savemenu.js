@@ -3,7 +3,7 @@
 import { button, h } from './dom.js';
 import { W } from '../words/words.js';
 
-/** @param {(as: string) => void} onsave one was chosen @param {string[]} kinds */
+/** onsave(as): one of the kinds was chosen. */
 export function saveMenu(onsave, kinds) {
   const open = (on) => {
     list.hidden = !on;

@@ -5,82 +5,57 @@ import { W } from '../words/words.js';
 
 let serial = 0;
 
-/** Fields over an object of changed values. */
-export class Fields {
-  /** @param {Param[]} params */
-  constructor(params, values, onchange) {
-    this.params = params;
-    this.values = values;
-    this.onchange = onchange;
-    this.fields = new Map();
-    const fields = params.map((param) => this.build(param));
-    this.node = h('div.vl-fields', fields);
-    this.show();
-  }
+/** values: the changed ones. @param {Param[]} params */
+export function fieldsOf(params, values, onchange) {
+  const fields = params.map((param) => parameterField(param, values, onchange));
+  return {
+    node: h('div.vl-fields', ...fields.map(({ node }) => node)),
+    countChanged: () => fields.filter(({ differs }) => differs()).length,
+  };
+}
 
-  /** @param {Param} param */
-  build(param) {
-    const id = `vl-p${(serial += 1)}`;
-    const { title, default: standard, paper = null } = param;
-    const input = control(param, id, (value) => this.set(param, value));
-    const restore = () => this.set(param, standard);
-    const reset = iconButton('reset', W.settings.reset(title), restore, 'vl-reset', 13);
-    reset.title = W.settings.resetTo(inWords(param, standard));
-    const help = [param.help, paper !== null && W.settings.paper(inWords(param, paper))]
-      .filter(Boolean)
-      .map((text) => text.replace(/\.?$/, '.'));
-    const node = field(id, title, input, help.join(' '), reset);
-    node.classList.toggle('wide', param.kind === 'set');
-    this.fields.set(param.key, { node, input, reset });
-    return node;
-  }
-
-  /** Change a value; the standard one is not kept. */
-  set(param, value) {
-    if (same(value, param.default)) delete this.values[param.key];
-    else this.values[param.key] = value;
-    this.show();
-    this.onchange();
-  }
-
-  /** How many values differ from their standard. */
-  get changed() {
-    return this.params.filter((param) => this.differs(param)).length;
-  }
-
-  differs({ key, default: standard }) {
-    return key in this.values && !same(this.values[key], standard);
-  }
-
-  show() {
-    for (const param of this.params) {
-      const { node, input, reset } = this.fields.get(param.key);
-      input.show(this.values[param.key] ?? param.default);
-      const differs = this.differs(param);
-      node.classList.toggle('changed', differs);
-      reset.hidden = !differs;
-    }
-  }
+/** @param {Param} param */
+function parameterField(param, values, onchange) {
+  const { key, kind, title, default: standard, paper = null } = param;
+  const id = `vl-p${(serial += 1)}`;
+  const differs = () => key in values && !same(values[key], standard);
+  const set = (value) => {
+    if (same(value, standard)) delete values[key];
+    else values[key] = value;
+    show();
+    onchange();
+  };
+  const input = control(param, id, set);
+  const reset = iconButton('reset', W.settings.reset(title), () => set(standard), 'vl-reset', 13);
+  reset.title = W.settings.resetTo(inWords(param, standard));
+  const help = [param.help, paper !== null && W.settings.paper(inWords(param, paper))]
+    .filter(Boolean)
+    .map((text) => text.replace(/\.?$/, '.'));
+  const node = field(id, title, input, help.join(' '), reset);
+  node.classList.toggle('wide', kind === 'set');
+  const show = () => {
+    input.show(values[key] ?? standard);
+    node.classList.toggle('changed', differs());
+    reset.hidden = !differs();
+  };
+  show();
+  return { node, differs };
 }
 
 /** A folded panel that says how many of its values were changed. */
-export class Panel {
-  constructor(title, onreset) {
-    this.count = h('span.vl-changed');
-    this.body = h('div.vl-settings-body');
-    this.all = button(W.settings.resetAll, onreset);
-    this.node = folded('details', [h('span', title), this.count], this.body);
-  }
-
-  fill(...nodes) {
-    refill(this.body, [...nodes, this.all]);
-  }
-
-  /** Say how many values were changed. example: the one whose own the values are. */
-  tally(changed, example) {
-    tally(this.count, example ? 0 : changed, example ? [example] : []);
-    this.all.hidden = changed === 0;
-  }
+export function panelOf(title, onreset) {
+  const count = h('span.vl-changed');
+  const body = h('div.vl-settings-body');
+  const all = button(W.settings.resetAll, onreset);
+  return {
+    node: folded('details', [h('span', title), count], body),
+    fill: (...nodes) => refill(body, [...nodes, all]),
+    /** example: the one whose own the values are. */
+    tally(changed, example) {
+      tally(count, example ? 0 : changed, example ? [example] : []);
+      all.hidden = changed === 0;
+    },
+  };
 }
 
 /** Say how many values were changed, besides those of examples. */
@@ -97,7 +72,7 @@ export function forget(values) {
 
 const same = (a, b) => String(a) === String(b);
 
-/** A value as its control shows it. @param {Param} param */
+/** @param {Param} param */
 function inWords({ choices }, value) {
   if (typeof value === 'boolean') return value ? W.settings.on : W.settings.off;
   return choices?.find(([choice]) => choice === value)?.[1] ?? String(value);
@@ -117,7 +92,7 @@ function control(param, id, onset) {
   const { min, max, kind, auto } = param;
   const [type, inputmode] = auto || kind === 'choice' ? ['text', 'text'] : ['number', 'decimal'];
   const step = kind === 'int' ? 1 : 'any';
-  const change = () => onset(within(param, input.value));
+  const change = () => onset(typedValue(param, input.value));
   const input = h('input', { type, id, min, max, inputmode, step, change });
   const show = (value) => {
     const typing = document.activeElement === input && same(input.value, value);
@@ -126,7 +101,7 @@ function control(param, id, onset) {
   return Object.assign(input, { show });
 }
 
-/** Checkboxes whose values are joined into one; at least one stays. @param {Param} param */
+/** At least one stays. @param {Param} param */
 function checkboxes({ choices, joined, title, default: standard }, id, onset) {
   const change = () => {
     const on = boxes.filter((box) => box.checked).map((box) => box.value);
@@ -142,9 +117,8 @@ function checkboxes({ choices, joined, title, default: standard }, id, onset) {
   return Object.assign(h('div.vl-several', group, labels), { show });
 }
 
-/** What was typed as a value within bounds, or "auto" where it is allowed; anything invalid becomes
- *  the default. Text without choices is any. @param {Param} param */
-function within({ kind, auto, min, max, default: standard }, text) {
+/** Within bounds, or "auto" where it is allowed; anything invalid becomes the default. @param {Param} param */
+function typedValue({ kind, auto, min, max, default: standard }, text) {
   const typed = text.trim();
   if (kind === 'choice') return text;
   if (auto && typed === 'auto') return typed;
@@ -154,7 +128,6 @@ function within({ kind, auto, min, max, default: standard }, text) {
   return Math.min(max ?? Infinity, Math.max(min ?? -Infinity, value));
 }
 
-/** An input with its label and help. */
 export function field(id, title, input, help, extra = null) {
   const hint = help && h('p.vl-help', { id: `${id}-help`, text: help });
   if (hint) input.setAttribute('aria-describedby', hint.id);

@@ -6,8 +6,7 @@ import { h } from './dom.js';
 const WORTH = 200_000; // bytes of a picture that is sent as it is
 const QUALITY = 0.92;
 
-/** A photograph of at most so many pixels, without what else its file tells; any other file as it is.
- *  @param {File} file @param {number} most */
+/** A photograph of at most so many pixels, without what else its file tells; any other file as it is. */
 export async function shrink(file, most) {
   const { name, size, type } = file;
   if (size < WORTH || !['image/jpeg', 'image/png'].includes(type)) return file;

@@ -13,7 +13,7 @@ import { W } from '../words/words.js';
 const STEP_MS = 3500; // between two steps where the story plays by itself
 const SPELT_OUT = 3; // rounds whose guesses and check are two steps; a later one is one
 
-/** What a round's sentence is made from. own: the text that the target added, null where it added none. */
+/** own: the text that the target added, null where it added none. */
 function factsOf(round) {
   const { tree, path, tokens } = round;
   const last = tokens.at(-1);
@@ -33,7 +33,7 @@ export class Story {
   at = 0; // the step on the screen
   playing = null; // the timer of the next step, where the story goes on by itself
 
-  /** finish(): shows the race on the page to its end, before it is told. */
+  /** finish(): show the race on the page to its end. */
   constructor(race, finish) {
     this.race = race;
     this.finish = finish;
@@ -62,7 +62,7 @@ export class Story {
     this.node.addEventListener('close', () => this.play(false));
   }
 
-  /** The button that opens it, there while a finished race is on the page. */
+  /** Opens it, while a finished race is on the page. */
   button() {
     const node = button(W.story.open, () => this.open());
     const { race } = this;
@@ -102,7 +102,7 @@ export class Story {
     put(this.auto, this.playing ? W.story.pause : W.story.play);
   }
 
-  /** Go to a step as the visitor wants: the story no longer goes on by itself. */
+  /** The visitor turns to a step: the story no longer goes on by itself. */
   turn(to) {
     this.play(false);
     this.go(to);
@@ -121,7 +121,7 @@ export class Story {
     this.next.disabled = this.at === this.steps.length - 1;
   }
 
-  /** The answer at a step, and what is drafted behind it; the newest words alone are coloured. */
+  /** With what is drafted behind it; the newest words alone are coloured. */
   answer({ round, checked, over }) {
     const { given, pieces, whole, rounds } = this.lane;
     const plain = round && !countDrafted(round);
@@ -139,7 +139,7 @@ export class Story {
     return checked && own ? [...nodes, word('target', own)] : nodes;
   }
 
-  /** What the plain lane had written when this step was over. */
+  /** What the plain lane had written by the end of this step. */
   plainLane({ round, checked, over }) {
     const { baseline } = this.race;
     if (!baseline || baseline === this.lane) return '';

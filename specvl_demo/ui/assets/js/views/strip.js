@@ -7,105 +7,105 @@ import { countDrafted, countKept, dig } from '../records/fold.js';
 import { shapeOf } from '../records/shapes.js';
 import { W } from '../words/words.js';
 
-const HIGH = 52; // of the trees
-const BELOW = 22; // of the line beneath them
-const LEVEL = 9; // height of a level at most
-const ROW = 8; // between two leaves at most
-const LEAST = 10; // width of a round
-const ROOMY = 44; // where there is room
+const TREE_HEIGHT = 52;
+const LINE_HEIGHT = 22; // of the line beneath them
+const MOST_LEVEL = 9; // height of a level
+const MOST_ROW = 8; // between two leaves
+const LEAST_WIDTH = 10; // of a round
+const ROOMY_WIDTH = 44; // where there is room
 const COLOURS = { idle: 'strong', kept: 'draft', relaxed: 'relaxed' };
 
-/** Edges of a tree as one path; row, level: pixels of either. */
-function pathOf(edges, x, row, level) {
-  const svgPoint = ([r, d]) => `${(x + r * row).toFixed(1)} ${(d * level + 3).toFixed(1)}`;
-  return edges.map(([from, to]) => `M${svgPoint(from)}L${svgPoint(to)}`).join('');
-}
-
-export class Strip {
-  /** @param {Race} race @param {Painter} painter */
-  constructor(race, painter) {
-    this.race = race;
-    this.svg = svg('svg', { role: 'img', 'aria-label': W.strip.title });
-    this.line = svg('polyline', { style: { fill: 'none', stroke: 'var(--vl-series-0)' } });
-    this.now = svg('rect', { height: HIGH + BELOW, rx: 3, style: { fill: 'var(--vl-sunk)' } });
-    this.told = h('span.vl-facts');
-    const title = h('h3', term(W.strip.title, W.strip.help));
-    this.box = h('div.vl-tree-box', { click: (e) => this.click(e) }, this.svg);
-    this.node = h('div.vl-strip', h('header', title, this.told), this.box);
-    race.on('reset round head end begin', () => painter.affordably(this.draw));
-    race.on('select focus', () => painter.now(this.draw));
-    new ResizeObserver(() => painter.now(this.draw)).observe(this.box);
-  }
-
-  /** Open the round that was clicked. */
-  click({ clientX }) {
-    const { left, width } = this.svg.getBoundingClientRect();
-    const x = (clientX - left) / width;
-    const round = this.ends.findIndex((end) => x < end / this.ends.at(-1));
-    if (round >= 0) this.race.pick(this.lane, { round });
-  }
-
-  /** Show the rounds that are shown by now, and mark the current one. */
-  draw = () => {
-    const { race } = this;
+export function strip(race, painter) {
+  const picture = svg('svg', { role: 'img', 'aria-label': W.strip.title });
+  const line = svg('polyline', { style: { fill: 'none', stroke: 'var(--vl-series-0)' } });
+  const height = TREE_HEIGHT + LINE_HEIGHT;
+  const current = svg('rect', { height, rx: 3, style: { fill: 'var(--vl-sunk)' } });
+  const number = h('span.vl-facts');
+  const header = h('header', h('h3', term(W.strip.title, W.strip.help)), number);
+  let laid = null; // of the lane in focus
+  const click = ({ clientX }) => {
+    const { left, width } = picture.getBoundingClientRect();
+    const x = ((clientX - left) / width) * laid.ends.at(-1);
+    const round = laid.ends.findIndex((end) => x < end);
+    if (round >= 0) race.pick(laid.lane, { round });
+  };
+  const box = h('div.vl-tree-box', { click }, picture);
+  const node = h('div.vl-strip', header, box);
+  const draw = () => {
     const lane = race.focused;
     const shown = lane ? race.roundsShown(lane) : 0;
-    this.node.hidden = !lane?.rounds.some(countDrafted);
-    if (this.node.hidden || !this.box.clientWidth) return;
-    const key = [lane.name, lane.rounds.length, this.box.clientWidth, lane.begin.request].join();
-    if (key !== this.key) this.layOut(lane);
-    this.key = key;
-    this.cells.forEach((cell, i) => {
-      cell.style.display = i < shown ? '' : 'none';
-    });
-    const { chart, points, middles } = this;
-    const value = points[Math.min(shown, race.currentRound?.index + 1 || 0) - 1];
-    put(this.told, chart ? `${chart.series[0].name} ${value?.toFixed(2) ?? ''}` : '');
-    const at = (v, i) =>
-      `${middles[i].toFixed(1)},${(HIGH + 2 + (BELOW - 4) * (1 - v)).toFixed(1)}`;
-    this.line.setAttribute('points', chart ? points.slice(0, shown).map(at).join(' ') : '');
-    const current = Math.min(race.currentRound?.index ?? 0, shown - 1);
-    const left = this.ends[current - 1] ?? 0;
-    this.now.setAttribute('x', left);
-    this.now.setAttribute('width', Math.max(0, (this.ends[current] ?? left) - left));
-    if (this.box.scrollWidth > this.box.clientWidth)
-      this.box.scrollLeft = left - this.box.clientWidth / 2;
+    node.hidden = !lane?.rounds.some(countDrafted);
+    const width = box.clientWidth;
+    if (node.hidden || !width) return;
+    const key = [lane.name, lane.rounds.length, width, lane.begin.request].join();
+    if (key !== laid?.key) {
+      laid = { key, ...layOut(lane, width) };
+      picture.replaceChildren(current, ...laid.cells, line);
+      for (const [name, value] of Object.entries(laid.attributes))
+        picture.setAttribute(name, value);
+    }
+    const { cells, ends, name, values, points } = laid;
+    cells.forEach((cell, i) => (cell.style.display = i < shown ? '' : 'none'));
+    line.setAttribute('points', points.slice(0, shown).join(' '));
+    const index = Math.min(race.currentRound?.index ?? 0, shown - 1);
+    put(number, name && `${name} ${values[index]?.toFixed(2) ?? ''}`);
+    const left = ends[index - 1] ?? 0;
+    current.setAttribute('x', left);
+    current.setAttribute('width', Math.max(0, (ends[index] ?? left) - left));
+    if (box.scrollWidth > width) box.scrollLeft = left - width / 2;
   };
+  race.on('reset round head end begin', () => painter.affordably(draw));
+  race.on('select focus', () => painter.now(draw));
+  new ResizeObserver(() => painter.now(draw)).observe(box);
+  return node;
+}
 
-  /** Place all rounds that are known: as wide as there is room. */
-  layOut(lane) {
-    this.lane = lane;
-    this.chart = lane.begin.charts.find(({ kind }) => kind === 'trees');
-    const shapes = lane.rounds.map(shapeOf);
-    const level = Math.min(LEVEL, (HIGH - 8) / Math.max(1, ...shapes.map(({ deep }) => deep)));
-    const wide = Math.max(...shapes.map((shape) => shape.wide));
-    const room = this.box.clientWidth / shapes.length;
-    const row = Math.min(ROW, Math.max(2, (Math.max(room, LEAST) - 6) / wide));
-    this.ends = [];
-    this.middles = [];
-    let x = 0;
-    this.cells = shapes.map((shape, i) => {
-      const roomy = Math.min(room, Math.max(ROOMY, row * wide + 6));
-      const width = Math.max(LEAST, roomy, shape.wide * row + 6);
-      const first = x + (width - (shape.wide - 1) * row) / 2;
-      const cell = Object.entries(COLOURS).map(([kind, colour]) => {
-        const style = { stroke: `var(--vl-${colour})`, 'stroke-width': kind === 'idle' ? 1 : 2.2 };
-        return svg('path', { d: pathOf(shape[kind], first, row, level), style });
-      });
-      this.middles.push(x + width / 2);
-      this.ends.push((x += width));
-      const round = lane.rounds[i];
-      const facts = [i, countDrafted(round), countKept(round), shape.deep, shape.wide];
-      return svg('g', svg('title', { text: W.strip.round(...facts) }), cell);
+/** As wide as there is room. */
+function layOut(lane, boxWidth) {
+  const shapes = lane.rounds.map(shapeOf);
+  const deepest = Math.max(1, ...shapes.map(({ deep }) => deep));
+  const widest = Math.max(...shapes.map((shape) => shape.wide));
+  const room = boxWidth / shapes.length;
+  const level = Math.min(MOST_LEVEL, (TREE_HEIGHT - 8) / deepest);
+  const row = Math.min(MOST_ROW, Math.max(2, (Math.max(room, LEAST_WIDTH) - 6) / widest));
+  const roomy = Math.min(room, Math.max(ROOMY_WIDTH, row * widest + 6));
+  const chart = lane.begin.charts.find(({ kind }) => kind === 'trees');
+  const [low, high] = chart?.y_range ?? [0, 1];
+  const ends = [];
+  const values = [];
+  const points = [];
+  let x = 0;
+  const cells = shapes.map((shape, i) => {
+    const round = lane.rounds[i];
+    const width = Math.max(LEAST_WIDTH, roomy, shape.wide * row + 6);
+    const left = x + (width - (shape.wide - 1) * row) / 2;
+    const paths = Object.entries(COLOURS).map(([kind, colour]) => {
+      const style = { stroke: `var(--vl-${colour})`, 'stroke-width': kind === 'idle' ? 1 : 2.2 };
+      return svg('path', { d: pathOf(shape[kind], left, row, level), style });
     });
-    const [low, high] = this.chart?.y_range ?? [0, 1];
-    const { path } = this.chart?.series[0] ?? { path: '' };
-    this.points = lane.rounds.map((r) => (Number(dig(r, path) ?? 0) - low) / (high - low));
-    const tall = HIGH + (this.chart ? BELOW : 0);
-    this.svg.replaceChildren(this.now, ...this.cells, this.line);
-    this.svg.setAttribute('viewBox', `0 0 ${x} ${tall}`);
-    this.svg.setAttribute('width', x);
-    this.svg.setAttribute('height', tall);
-    this.svg.setAttribute('aria-label', W.strip.say(lane.title, shapes));
-  }
+    if (chart) {
+      const value = (Number(dig(round, chart.series[0].path) ?? 0) - low) / (high - low);
+      const y = TREE_HEIGHT + 2 + (LINE_HEIGHT - 4) * (1 - value);
+      values.push(value);
+      points.push(`${(x + width / 2).toFixed(1)},${y.toFixed(1)}`);
+    }
+    x += width;
+    ends.push(x);
+    const facts = [i, countDrafted(round), countKept(round), shape.deep, shape.wide];
+    return svg('g', svg('title', W.strip.round(...facts)), paths);
+  });
+  const height = TREE_HEIGHT + (chart ? LINE_HEIGHT : 0);
+  const attributes = {
+    viewBox: `0 0 ${x} ${height}`,
+    width: x,
+    height,
+    'aria-label': W.strip.say(lane.title, shapes),
+  };
+  return { lane, name: chart?.series[0].name ?? '', cells, ends, values, points, attributes };
+}
+
+/** Edges of a tree as one path; row, level: pixels of either. */
+function pathOf(edges, left, row, level) {
+  const point = ([r, d]) => `${(left + r * row).toFixed(1)} ${(d * level + 3).toFixed(1)}`;
+  return edges.map(([from, to]) => `M${point(from)}L${point(to)}`).join('');
 }

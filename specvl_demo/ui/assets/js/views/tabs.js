@@ -10,8 +10,7 @@ export class Tabs {
   /** The view that the visitor chose. @type {string | null} */
   picked = null;
 
-  /** body: the element whose data names the open view. onopen(name): a view is shown.
-   *  @param {{ [name: string]: HTMLElement[] }} contents @param {(name: string) => void} onopen */
+  /** contents: elements by view; body: the element whose data names the open view; onopen(name): a view is shown. */
   constructor(contents, body, onopen) {
     this.body = body;
     this.onopen = onopen;
@@ -38,7 +37,7 @@ export class Tabs {
     this.open(link.view(NAMES) ?? 'race', false);
   }
 
-  /** Show a view. fresh: it gets its own address, so that Back works. */
+  /** fresh: the view gets its own address, so that Back works. */
   open(name, fresh) {
     const { dataset } = this.body;
     const other = fresh && dataset.view !== name;
@@ -54,7 +53,6 @@ export class Tabs {
     this.onopen(name);
   }
 
-  /** The visitor chose a view. */
   pick(name) {
     this.picked = name;
     this.open(name, true);

@@ -6,7 +6,6 @@ import { W } from '../words/words.js';
 
 const KEY = 'specvl-theme';
 
-/** The button that switches between light and dark. */
 export function themeButton(onchange) {
   const kept = stored(KEY);
   if (kept) document.body.classList.toggle('dark', kept === 'dark');

@@ -6,7 +6,7 @@ import { W, fmt } from '../words/words.js';
 const FRAMES = 4; // of a clip
 const FIRST = 6; // tiles in sight
 
-/** What a race was shown: its pictures, of a clip the first frames. */
+/** The pictures that a race was shown, of clips the first frames. */
 export const stills = (shown = []) =>
   shown.flatMap(({ name, frames }) =>
     frames
@@ -15,8 +15,7 @@ export const stills = (shown = []) =>
       .map((url) => thumbnail({ url, name })),
   );
 
-/** Examples in the order in which they are offered: the first of every paper, the first that fails, the others; each
- *  first of the page's own pair if it has one. */
+/** In order: the first of every paper, the first that fails, the others; of the page's own pair if it has one. */
 export function offered({ examples, papers, pairs }) {
   const first = (fits) =>
     examples.find((e) => fits(e) && e.pair === pairs[0].id) ?? examples.find(fits);
@@ -48,7 +47,6 @@ export class Tiles {
     return h('div.vl-examples', { role: 'group', 'aria-label': name }, tiles);
   }
 
-  /** An example's method, and how much faster it was. */
   gained({ methods, gains }) {
     const { title } = this.catalog.methods.find(({ name }) => name === methods[0]);
     const who = methods.length > 1 ? W.ask.several(methods.length) : title;

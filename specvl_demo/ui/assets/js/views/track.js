@@ -7,7 +7,7 @@ import { doubt, early, hedged } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
 
 const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where'];
-const EXPLAINED = ['speedup', 'tau']; // what a newcomer cannot know
+const EXPLAINED = ['speedup', 'tau']; // the others speak for themselves
 
 export class Track {
   rows = new Map(); // by the lane's name
@@ -55,7 +55,7 @@ export class Track {
     this.rows.set(lane.name, { row, name, switches, fill, bar, count, shares, cells });
   }
 
-  /** Write each lane's numbers, or the reason why there is none as a tooltip. */
+  /** Where a number is missing, the tooltip says why. */
   draw = () => {
     const { race } = this;
     const { compared } = race.meta;

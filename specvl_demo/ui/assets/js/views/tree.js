@@ -18,10 +18,10 @@ import { probability, shown, wordOf } from '../records/text.js';
 import { W, fmt } from '../words/words.js';
 
 const PAD = { left: 18, right: 14, top: 36, bottom: 26 };
-const LETTER = 7.3; // width of a letter
-const COLUMN = 46; // width of a column at least
-const TIGHT_COLUMN = 39; // of one whose words stand on two lines, every other one higher
-const ROW = 12; // height of a row at least
+const LETTER_WIDTH = 7.3;
+const COLUMN = 46; // width at least
+const TIGHT_COLUMN = 39; // where words stand on two lines, every other one higher
+const ROW = 12; // height at least
 const ROOMY_ROW = 40; // at most: room for a number below a node and a word above the next one
 const TALLEST = 300;
 const MOST_LETTERS = 14;
@@ -59,7 +59,6 @@ export class TreeView {
     if (this.race.focused) this.race.select({ lane: this.race.focus, round: index });
   }
 
-  /** Pick the node that was clicked, or whose word or surroundings were. */
   click({ target, clientX, clientY }) {
     if (!this.spots) return;
     const { left, top } = this.svg.getBoundingClientRect();
@@ -99,15 +98,13 @@ export class TreeView {
     this.race.pick(focused, at >= 0 ? { token } : { round: round.index, node });
   }
 
-  /** The node that is selected, or whose token is; the target's own token comes after all that were
-   *  drafted. */
+  /** The node that is selected, or whose token is. The target's own comes after all drafted ones. */
   get picked() {
     const { selected, focused, currentRound: round } = this.race;
     const token = focused.tokens[selected?.token];
     return token ? (round.path[token.at + 1] ?? round.tree.tokens.length) : selected?.node;
   }
 
-  /** Draw the current round, or as much of it as is made. */
   draw = () => {
     const { race } = this;
     const lane = race.focused;
@@ -133,15 +130,14 @@ export class TreeView {
     const width = this.box.clientWidth;
     if (!width) return;
     const height = this.height(lane);
-    if (this.drawn !== round || this.tall !== height) this.paint(round, width, height);
+    if (this.drawn !== round || this.tall !== height) this.drawRound(round, width, height);
     this.tall = height;
     this.drawn = round;
     this.grow(making);
     this.markPicked();
   };
 
-  /** Mark the picked node. It, or else the end of the round, is in sight where the tree is wider
-   *  than its box. */
+  /** It, or else the end of the round, is in sight where the tree is wider than its box. */
   markPicked() {
     const { box, parts, picked, spots } = this;
     parts.forEach(({ node }, i) => {
@@ -156,7 +152,7 @@ export class TreeView {
     box.scrollLeft = Math.min(Math.max(scrollLeft, to - clientWidth), x - PAD.left);
   }
 
-  /** As the lane's widest tree needs, so that nothing jumps from round to round. */
+  /** As the lane's widest tree needs: nothing jumps from round to round. */
   height(lane) {
     if (this.lane !== lane) {
       this.lane = lane;
@@ -168,8 +164,7 @@ export class TreeView {
     return Math.min(TALLEST, PAD.top + PAD.bottom + (this.leaves - 1) * ROOMY_ROW);
   }
 
-  /** Draw a round's tree anew. */
-  paint(round, width, height) {
+  drawRound(round, width, height) {
     const { tree, path } = round;
     const last = round.tokens.length - 1;
     const first = this.lane.first(round);
@@ -188,12 +183,12 @@ export class TreeView {
     const kinds = new Map(path.slice(1).map((node, i) => [node, round.tokens[i].origin]));
     kinds.set(0, 'root').set(drafted, 'target').set(rejected(round)[0], 'rejected');
     const groups = [svg('g'), svg('g'), svg('g', { 'aria-hidden': 'true' })];
-    // What grows with the round, and where it ends: {depth, kind, node, nodes: elements, to}.
+    // What grows with the round, and where it ends.
     this.parts = this.spots.map(([x, y], i) => {
       const own = i === drafted;
       const p = prob(i);
       const kind = kinds.get(i) ?? 'idle';
-      const node = this.dot(i, own, p, this.describe(round, i, said(last)));
+      const node = this.drawNode(i, own, p, this.describe(round, i, said(last)));
       const thick = ['draft', 'relaxed'].includes(kind) ? 2.4 : 0.8 + 1.4 * (p ?? 0.3);
       const line = i > 0 && edgeBetween(this.spots[plan.parent[i]], [x, y], own ? 1.6 : thick);
       const inner = plan.inner[i];
@@ -221,8 +216,8 @@ export class TreeView {
     this.box.setAttribute('aria-label', W.tree.say(round.index, drafted - 1, tokens));
   }
 
-  /** A node: a diamond for the target's own token, else a circle as large as it is likely. */
-  dot(i, own, p, title) {
+  /** A diamond for the target's own token, else a circle as large as it is likely. */
+  drawNode(i, own, p, title) {
     const [x, y] = this.spots[i];
     const shape = own
       ? { d: `M${x - 5} ${y}L${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}Z` }
@@ -231,7 +226,7 @@ export class TreeView {
     return svg(own ? 'path.node' : 'circle.node', props, svg('title', title));
   }
 
-  /** Show as much of the tree as is made: {drafted, verified}, null for all of it. */
+  /** making: how much is drafted and verified, null for all. */
   grow(making) {
     const deepest = this.columns.length - 1;
     const drafted = making ? making.drafted * deepest : Infinity;
@@ -253,7 +248,6 @@ export class TreeView {
     for (const end of ['x1', 'x2']) this.sweep.setAttribute(end, x);
   }
 
-  /** What is told of a node that is pointed at. */
   describe(round, i, own) {
     const { tree, tokens } = round;
     if (i === 0) return W.tree.root(shown(tree.texts?.[0] ?? ''));
@@ -264,14 +258,13 @@ export class TreeView {
   }
 }
 
-/** How many leaves a round's tree has, the target's own token included. */
+/** The target's own token included. */
 function countLeaves({ tree, path, tokens }) {
   const ends = leaves(tree);
   return ends.length + Number(tokens.at(-1).origin === 'target' && !ends.includes(path.at(-1)));
 }
 
-/** Where columns stand, and how words are cut. Where room is short, the words of a chain stand on
- *  two lines, then are cut; then the whole scrolls. */
+/** Where room is short, the words of a chain stand on two lines, then are cut; then the whole scrolls. */
 function layColumns(plan, words, prob, width) {
   const attempts = [
     [MOST_LETTERS, 1],
@@ -286,12 +279,12 @@ function layColumns(plan, words, prob, width) {
   return laid;
 }
 
-/** Where columns stand and labels end, so that words of so many letters find room. */
+/** Where columns stand and labels end if words have so many letters and lines. */
 function place(plan, words, prob, width, most, lines) {
   const deepest = Math.max(1, ...plan.depth);
   /** @type {number[]} */
   const need = Array(deepest).fill(lines > 1 ? TIGHT_COLUMN : COLUMN);
-  const labelWidth = (i) => LETTER * short(words(i), most).length;
+  const labelWidth = (i) => LETTER_WIDTH * short(words(i), most).length;
   const behindLeaf = (i) => labelWidth(i) + (prob(i) === null ? 16 : 52); // with its probability
   plan.depth.forEach((d, i) => {
     const over = plan.long[i] ? lines : 1;
@@ -313,7 +306,7 @@ function place(plan, words, prob, width, most, lines) {
   return { columns, ends, wide: Math.max(width, Math.ceil(Math.max(...ends)) + PAD.right) };
 }
 
-/** The place of every node. With `own`, one more at the end stands for the target's own token. */
+/** With `own`, one more node at the end stands for the target's own token. */
 function lay(tree, path, own) {
   const depth = depths(tree);
   const parent = [...tree.parent];
@@ -329,32 +322,32 @@ function lay(tree, path, own) {
   const inner = kids.map((list) => list.length > 0);
   const levels = depth.filter((_, i) => inner[i]);
   const single = new Set(levels).size === levels.length; // no two words can meet but along the chain
-  const long = kids.map((list) => list.length === 1 && inner[list[0]]); // whose word may pass over the next column
+  const long = kids.map((list) => list.length === 1 && inner[list[0]]); // its word may pass over the next column
   return { depth, row, rows, parent, inner, single, long };
 }
 
-/** @param {number[]} from @param {number[]} to @param {number} width */
-function edgeBetween([x0, y0], [x1, y1], width) {
+function edgeBetween(from, to, width) {
+  const [x0, y0] = from;
+  const [x1, y1] = to;
   const middle = (x0 + x1) / 2;
   const points = [x0, y0, middle, y0, middle, y1, x1, y1].map((v) => v.toFixed(1));
   const [start, curve] = [points.slice(0, 2), points.slice(2)].map((some) => some.join(' '));
   return svg('path.edge', { 'stroke-width': width.toFixed(2), d: `M${start}C${curve}` });
 }
 
-/** A token's text, cut to `most` letters. */
 const short = (text, most) => shown(text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 const textAt = (role, x, y, text) =>
   svg(`text.${role}`, { x: x.toFixed(1), y: y.toFixed(1), text });
 
-/** A node's word: beside a leaf, above a node that has children. */
+/** Beside a leaf, above a node that has children. */
 function label(x, y, text, inner, high) {
   const above = high ? -20 : -7;
   return textAt('word', x + (inner ? 3 : 8), y + (inner ? above : 3.5), text);
 }
 
-/** A node's probability: behind a leaf's text, below a node that has children. */
+/** Behind a leaf's text, below a node that has children. */
 const chance = (x, y, p, text, inner) =>
   inner
     ? textAt('chance', x - 8, y + 16, fmt.prob(p))
-    : textAt('chance', x + 14 + LETTER * text.length, y + 3.5, fmt.prob(p));
+    : textAt('chance', x + 14 + LETTER_WIDTH * text.length, y + 3.5, fmt.prob(p));

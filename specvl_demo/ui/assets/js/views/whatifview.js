@@ -46,7 +46,7 @@ export class WhatIf {
     return { name, fill, label, value, node };
   }
 
-  /** Read the lane in focus: its recorded figures are the sliders' initial positions. */
+  /** Its recorded figures are the sliders' initial positions. */
   load = () => {
     const { race } = this;
     const lane = race.focused;
@@ -73,8 +73,8 @@ export class WhatIf {
     this.draw();
   };
 
-  /** @param {string} key @param {number[]} range */
-  valueSlider(key, [min, max, step]) {
+  valueSlider(key, bounds) {
+    const [min, max, step] = bounds;
     const steps = (x) => WHATIF.steps(x.toFixed(3));
     const write = { quality: fmt.percent, draft: steps, row: steps }[key] ?? String;
     const out = h('output', write(this.values[key]));
@@ -93,7 +93,7 @@ export class WhatIf {
     return h('div.vl-slider', term(title, help), out, input, was);
   }
 
-  /** Let the bars race, each lane at its own pace. */
+  /** The bars race, each at its own pace. */
   play() {
     this.begun = performance.now();
     this.shown = 0;
@@ -143,8 +143,7 @@ export class WhatIf {
     this.drawCurve(made);
   };
 
-  /** Draw the rounds as blocks, as wide as what they wrote: guessed tokens green, the target's own
-   *  blue. */
+  /** As blocks as wide as what they wrote: guessed tokens green, the target's own blue. */
   drawRounds({ rounds }) {
     const wide = (n) => ({ style: { 'flex-grow': n } });
     const block = ({ kept }) =>
@@ -153,8 +152,7 @@ export class WhatIf {
     this.rounds.setAttribute('aria-label', WHATIF.roundsSay(rounds.length));
   }
 
-  /** Draw the speedup over the draft length: the other values as they are, the chosen length
-   *  marked. */
+  /** The speedup over the draft length, the chosen one marked. */
   drawCurve(made) {
     const at = (gamma) => simulate(this.known, { ...this.values, gamma }).speedup;
     const points = Array.from({ length: LONGEST }, (_, i) => at(i + 1));
@@ -164,13 +162,13 @@ export class WhatIf {
   }
 }
 
-/** The marks of an axis from 0 to `most`, five of them at most. */
+/** From 0 to `most`, five of them at most. */
 function ticks(most) {
   const every = Math.ceil(most / 5);
   return Array.from({ length: Math.floor(most / every) + 1 }, (_, i) => i * every);
 }
 
-/** The elements of the curve: a speedup for every draft length from 1, one marked; pixels wide. */
+/** points: the speedup of every draft length from 1. */
 function curve(points, [gamma, now], width) {
   const { left, top, bottom } = BOX;
   const right = width - 14;
