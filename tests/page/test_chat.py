@@ -85,7 +85,7 @@ def test_ask_again_edit_and_clear(opened):
     opened.locator("#vl-question").fill("And below it?")
     opened.get_by_label("Ask as a follow-up").check()
     expect(opened.locator(".vl-turn")).to_contain_text(
-        "Continues the conversation: 1 earlier question and its picture are included."
+        "Continues the conversation, with 1 earlier question and 1 picture."
     )
     expect(opened.locator("label[for=vl-question]")).to_have_text("Follow-up")
     expect(opened.locator(".vl-stage")).not_to_have_class(re.compile("outdated"))
@@ -102,7 +102,7 @@ def test_ask_again_edit_and_clear(opened):
     )
     assert [item["name"] for item in turn["media"]] == ["scene.png"]
     opened.locator("#vl-question").fill("And its size?")
-    expect(opened.locator(".vl-turn")).to_contain_text("2 earlier questions and their picture")
+    expect(opened.locator(".vl-turn")).to_contain_text("2 earlier questions and 1 picture")
     opened.locator("#vl-question").fill("And below it?")
     opened.get_by_role("button", name="Ask a follow-up").click()
     expect(opened.locator(".vl-turns li")).to_have_count(2)
@@ -148,7 +148,7 @@ def test_another_question_or_none_is_asked_by_itself(opened):
     expect(opened.locator("label[for=vl-question]")).to_have_text("Question")
     assert abs(opened.evaluate(place) - before) < 4
     follow.check()
-    expect(note).to_contain_text("1 earlier question and its picture are included.")
+    expect(note).to_contain_text("with 1 earlier question and 1 picture.")
     follow.uncheck()
     expect(note).to_contain_text("Asked by itself.")
     expect(untyped).to_be_empty()

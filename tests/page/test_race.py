@@ -305,7 +305,7 @@ def test_click_a_token_and_learn_where_it_comes_from(opened):
         assert head.evaluate("(n) => n.scrollWidth <= n.clientWidth"), head.inner_text()
     expect(card.locator(".vl-candidates tr.chosen")).to_have_count(1)
     expect(card.locator(".vl-picture canvas.looks")).to_be_visible()
-    expect(card.locator("figcaption")).to_contain_text("bright patches were looked at")
+    expect(card.locator("figcaption")).to_contain_text("bright patches got more")
     chosen = opened.evaluate("specvl.race.selected.token")
     shown = opened.evaluate("specvl.race.focused.tokens[specvl.race.selected.token].round")
     expect(opened.locator(".vl-tree-card > header .vl-facts")).to_contain_text(f"round {shown + 1}")

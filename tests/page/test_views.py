@@ -82,7 +82,7 @@ def test_a_comparison_is_stopped_gone_on_with_and_saved(opened, tmp_path):
     opened.locator("#vl-c-stop").click()
     expect(status).to_have_text("Stopped. The tables hold what was finished.")
     expect(view).to_contain_text(re.compile(r"So far \d of 8 questions were asked"))
-    expect(view).to_contain_text("LVSpec is not defined for sampling, and left out")
+    expect(view).to_contain_text("Not defined for sampling, and left out: LVSpec")
     opened.locator("#vl-c-on").click()
     expect(status).to_have_text("Done: 4 questions, each asked 2 times.", timeout=20_000)
     expect(view).not_to_contain_text("So far")

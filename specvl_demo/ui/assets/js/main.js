@@ -33,10 +33,10 @@ import { W } from './words/words.js';
 
 const STILL = matchMedia('(prefers-reduced-motion: reduce)');
 
-/** Make the page in an element, and show what its address or the last visit asks for.
- *  @param {HTMLElement} root the element to fill @param {Api} api of the component */
+/** Fill an element with the page, and show what its address or the last visit asks for.
+ *  @param {HTMLElement} root @param {Api} api */
 export async function mount(root, api) {
-  // Fetched and read now, so that no race has to wait for it; without it, all but charts works.
+  // So that no race has to wait for it; without it, all but charts works.
   const drawing = plotly(api.url('plotly')).catch(() => null);
   const page = new Page(root, api, await api.server.read_catalog());
   Object.assign(window, { specvl: page });
@@ -45,7 +45,6 @@ export async function mount(root, api) {
   return page;
 }
 
-/** What holds the page's state, and what draws it. */
 class Page {
   constructor(root, api, catalog) {
     this.root = root;
@@ -57,7 +56,7 @@ class Page {
     this.connect();
   }
 
-  /** Make what holds state: none of it knows what draws it. */
+  /** What holds state: none of it knows what draws it. */
   makeState() {
     const { api, catalog } = this;
     this.still = () => STILL.matches;
@@ -77,7 +76,7 @@ class Page {
     this.bench = new Bench(this, ['.jsonl', ...pictures, ...clips]);
   }
 
-  /** Make what draws, each with the state that it shows. */
+  /** What draws, each with the state that it shows. */
   makeViews() {
     const { api, catalog, form, followUps, race, stage } = this;
     const url = api.url('plotly');
@@ -102,7 +101,6 @@ class Page {
     });
   }
 
-  /** Put the views into the element. */
   build() {
     const { ask, chat, compare, learn, view } = this;
     this.body = h('div.vl-body');
@@ -125,18 +123,16 @@ class Page {
     this.body.style.gridTemplateColumns = 'minmax(0, 1fr)';
   }
 
-  /** Whether the page stands as it was left, and keeps what changes. */
   get ready() {
     return this.visit.ready;
   }
 
-  /** Open a view. It gets its own address, unless the page only begins. */
+  /** A view gets its own address, unless the page only begins. */
   open(name) {
     this.tabs.open(name, this.visit.ready);
   }
 
-  /** Bring together what no part does alone: the open view, the pace of drawing, what is
-   *  dropped. */
+  /** Bring together what no part does alone. */
   connect() {
     const { ask, live, race, stage } = this;
     stage.on('open', (name) => this.open(name));
@@ -153,8 +149,7 @@ class Page {
     document.addEventListener('drop', (e) => this.drop(e));
   }
 
-  /** Take files dropped on the page: in Compare they are compared on; elsewhere a trace is opened,
-   *  and anything else is meant for the question. */
+  /** In Compare files are compared on; elsewhere a trace is opened, and anything else is meant for the question. */
   drop(event) {
     const files = [...(event.dataTransfer?.files ?? [])];
     if (!files.length || event.defaultPrevented) return;

@@ -12,7 +12,7 @@ import { Story } from './views/story.js';
 import { themeButton } from './views/theme.js';
 import { W } from './words/words.js';
 
-/** The text that the file has in an element. @param {string} id of an element of the file */
+/** @param {string} id of an element of the file */
 const read = (id) => document.getElementById(id)?.textContent ?? '';
 
 const known = JSON.parse(read('known'));

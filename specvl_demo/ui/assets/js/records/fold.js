@@ -2,9 +2,9 @@
 
 import { ENDS, laid } from './text.js';
 
-/** @import { Begin, End, Round, Token, Tree } from './records.js' */
+/** @import { Begin, End, Fall, Phase, Piece, PlacedToken, Reason, Round, Token, Tree } from './types.js' */
 
-/** @type {['draft_s', 'verify_s', 'commit_s', 'other_s']} */
+/** @type {Phase[]} */
 export const PHASES = ['draft_s', 'verify_s', 'commit_s', 'other_s'];
 
 /** Under the record's names, and the lane's clock. */
@@ -21,9 +21,9 @@ const ZERO = {
   clock_s: 0,
 };
 
-/** Totals with one more round. @param {typeof ZERO} totals @param {Round} round */
+/** @param {typeof ZERO} totals @param {Round} round */
 function plus(totals, round) {
-  /** How many of the round's tokens have this origin. @param {Token['origin']} origin */
+  /** @param {Token['origin']} origin */
   const count = (origin) => round.tokens.filter((token) => token.origin === origin).length;
   const sums = {
     ...totals,
@@ -38,17 +38,10 @@ function plus(totals, round) {
   return sums;
 }
 
-/** Of the tokens of a piece, what could change the answer most first, as in `report.metrics`. @type
- *  {Token['origin'][]} */
+/** What could change the answer most comes first, as in `report.metrics`. @type {Token['origin'][]} */
 const RANK = ['relaxed', 'target', 'draft'];
 
-/** A token at a place `at` of its round, in a piece of text once that is whole.
- *  @typedef {Token & { round: number, at: number, piece?: number }} PlacedToken */
-
-/** Tokens [start, stop) that make whole characters. mixed: they have several origins.
- *  @typedef {{ start: number, stop: number, text: string, origin: Token['origin'], mixed: boolean, round: number }} Piece */
-
-/** One lane: its Begin, its rounds, its End, the totals after every round, and its text in pieces. */
+/** One lane: its records, the totals after every round, and its text in pieces. */
 export class Lane {
   /** @type {Round[]} */
   rounds = [];
@@ -57,11 +50,11 @@ export class Lane {
   totals = [ZERO]; // totals[k]: after k rounds
   /** @type {Piece[]} */
   pieces = [];
-  whole = [0]; // whole[k]: pieces that are complete after k rounds
-  waiting = 0; // tokens at the end whose character is not complete yet
+  whole = [0]; // whole[k]: complete pieces after k rounds
+  waiting = 0; // tokens at the end that make no whole character yet
   /** @type {End | null} */
   end = null;
-  // Its place and name in the race, the number of its colour. pending: it is expected, its Begin has not come.
+  // Set by the race. pending: its Begin has not come.
   number = 0;
   title = '';
   colour = 0;
@@ -73,8 +66,7 @@ export class Lane {
     this.name = begin.lane;
   }
 
-  /** Add a round: its tokens, the totals after it, the pieces that it completes.
-   *  @param {Round} round */
+  /** @param {Round} round */
   add(round) {
     round.tokens.forEach((token, at) => {
       this.tokens.push({ ...token, round: round.index, at });
@@ -86,43 +78,40 @@ export class Lane {
     this.whole.push(this.pieces.length);
   }
 
-  /** Whether this is AR: the target alone. */
+  /** Whether this is AR. */
   get plain() {
     return this.begin.method === 'ar';
   }
 
-  /** What a token's colour stands for: its origin, or 'ar'. @param {Pick<Token, 'origin'>} token */
+  /** What a token's colour stands for. @param {Pick<Token, 'origin'>} token */
   kind({ origin }) {
     return this.plain ? 'ar' : origin;
   }
 
-  /** The place of a round's first token in the answer. @param {Round} round */
+  /** Where a round's first token is in the answer. @param {Round} round */
   first({ index }) {
     return this.totalsAfter(index).n_tokens;
   }
 
-  /** A token's text; of one that only ends the answer, which has none, its mark.
-   *  @param {number} index */
+  /** A token's text; the end mark for one without that ends the answer. @param {number} index */
   said(index) {
     const ends = this.end?.stop === 'eos' && index === this.tokens.length - 1;
     return this.tokens[index].text || (ends ? ENDS : '');
   }
 
-  /** Whether the lane wrote its answer to its end. */
   get complete() {
     return ['eos', 'stop', 'length'].includes(this.end?.stop ?? '');
   }
 
-  /** Take in the lane's End, and make what waits a last piece. @param {End} end */
+  /** @param {End} end */
   close(end) {
     this.end = end;
     if (!this.waiting) return;
-    this.join(''); // tokens without text: the end of the answer, or a character that never became whole
+    this.join(''); // the end of the answer, or a character that never became whole
     this.whole[this.whole.length - 1] = this.pieces.length;
   }
 
-  /** Make the waiting tokens, which complete `text`, one piece of the answer, written in the newest
-   *  round. @param {string} text */
+  /** Make the waiting tokens, which complete `text`, one piece. @param {string} text */
   join(text) {
     const stop = this.tokens.length;
     const start = stop - this.waiting;
@@ -140,24 +129,23 @@ export class Lane {
     this.waiting = 0;
   }
 
-  /** What the recorded clock is multiplied by to give the mean of all decodings of the answer; 1 if
-   *  it was decoded once. */
+  /** What the recorded clock is multiplied by to give the mean of all timings. */
   get stretch() {
     const [first] = this.timings;
     return this.timings.reduce((a, b) => a + b) / this.timings.length / first || 1;
   }
 
-  /** Seconds of every decoding of the answer, the recorded one first. */
+  /** Seconds of every decoding of the answer. */
   get timings() {
     return [this.totals[this.totals.length - 1].clock_s, ...(this.end?.again ?? [])];
   }
 
-  /** Seconds before the first round: vision, prefill and the drafter's share of both. */
+  /** Seconds before the first round. */
   get before() {
     return this.begin.vision_s + this.begin.prefill_s + this.begin.draft_prefill_s;
   }
 
-  /** Totals after k rounds with the figures that are shown. @param {number} k */
+  /** Totals after k rounds. @param {number} k */
   totalsAfter(k) {
     const t = this.totals[Math.min(k, this.rounds.length)];
     const decode_s = t.clock_s * this.stretch;
@@ -169,7 +157,7 @@ export class Lane {
     };
   }
 
-  /** How many rounds were over when the lane's own clock was at `seconds`. @param {number} seconds */
+  /** How many rounds were over at this time of the lane's clock. @param {number} seconds */
   roundsBy(seconds) {
     let lo = 0;
     let hi = this.rounds.length;
@@ -181,28 +169,24 @@ export class Lane {
     return lo;
   }
 
-  /** What the lane has written. */
   get text() {
     return wordsOf(this.tokens);
   }
 
-  /** The given prefix, and what the lane has written. */
   get answer() {
     return this.given.text + this.text;
   }
 
-  /** The prefix with which the answer had to begin. */
   get given() {
     return { ids: [], text: '', ...this.begin.prefix };
   }
 
-  /** The answer's text as the page lays it out. */
   get laid() {
     return this.pieces.map((piece) => laid(piece.text)).join('');
   }
 }
 
-/** The text of tokens. @param {Token[]} tokens */
+/** @param {Token[]} tokens */
 export const wordsOf = (tokens) => tokens.map(({ text }) => text).join('');
 
 /** @param {Round} round */
@@ -211,7 +195,7 @@ export const countDrafted = ({ tree }) => tree.tokens.length - 1;
 /** @param {Round} round */
 export const countKept = ({ path }) => path.length - 1;
 
-/** The depth of every node; the root's is 0. @param {Tree} tree */
+/** Of every node; the root's is 0. @param {Tree} tree */
 export function depths(tree) {
   /** @type {number[]} */
   const depth = [];
@@ -221,8 +205,7 @@ export function depths(tree) {
   return depth;
 }
 
-/** The children of every node, likeliest first where the draft's probabilities are known.
- *  @param {Tree} tree */
+/** Of every node, likeliest first where that is known. @param {Tree} tree */
 export function children(tree) {
   /** @type {number[][]} */
   const kids = tree.parent.map(() => []);
@@ -235,13 +218,13 @@ export function children(tree) {
   return kids;
 }
 
-/** The nodes that were drafted after a node. @param {Tree} tree @param {number} node */
+/** What was drafted after a node. @param {Tree} tree @param {number} node */
 export const after = ({ parent }, node) => [...parent.keys()].filter((i) => parent[i] === node);
 
 /** The nodes after which nothing was drafted. @param {Tree} tree */
 export const leaves = ({ parent }) => [...parent.keys()].filter((i) => !parent.includes(i));
 
-/** The nodes of the drafter's best continuation that was rejected; none if the target added no token of its own.
+/** The drafter's best continuation that was rejected; none if the target added no token of its own.
  *  @param {Round} round @returns {number[]} */
 export function rejected(round) {
   if (round.tokens[round.tokens.length - 1].origin !== 'target') return [];
@@ -255,17 +238,14 @@ export function rejected(round) {
   return out;
 }
 
-/** Where a drafted node fell: `lost` is the one that the target turned down, itself or one before it; `at` the place
- *  in the round's tokens, which has no token if the answer had ended. @param {Round} round @param {number} node */
+/** Where a rejected node fell. @param {Round} round @param {number} node @returns {Fall} */
 export function fallen({ tree, path }, node) {
   let lost = node;
   while (!path.includes(tree.parent[lost])) lost = tree.parent[lost];
   return { lost, at: path.indexOf(tree.parent[lost]) };
 }
 
-/** Why a token was written: 'accepted', 'relaxed', or the target's own. 'corrected': something else
- *  was drafted; 'bonus': all of it was accepted; 'alone': nothing was. @param {Round} round
- *  @param {number} at */
+/** Why a token was written. @param {Round} round @param {number} at @returns {Reason} */
 export function reason(round, at) {
   const token = round.tokens[at];
   if (token.origin === 'draft') return 'accepted';
@@ -274,15 +254,15 @@ export function reason(round, at) {
   return rejected(round).length ? 'corrected' : 'bonus';
 }
 
-/** A lane's running speedup: how long AR took for as many tokens, over this lane's time; null while
- *  unknown. @param {Lane} lane @param {Lane} base @param {number} k */
+/** A lane's running speedup: how long AR took for as many tokens, over this lane's time.
+ *  @param {Lane} lane @param {Lane} base @param {number} k */
 export function pace(lane, base, k) {
   const t = lane.totalsAfter(k);
   const b = base.totalsAfter(t.n_tokens); // a round of AR writes one token
   return t.tokens_per_s && b.tokens_per_s ? t.tokens_per_s / b.tokens_per_s : null;
 }
 
-/** The value at a dotted path, such as `notes.weights.text`; undefined if there is none. */
+/** The value at a dotted path, such as `notes.weights.text`. */
 export function dig(value, path) {
   for (const key of path.split('.')) {
     if (value === null || value === undefined) return undefined;

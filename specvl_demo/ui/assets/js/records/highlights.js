@@ -4,16 +4,14 @@ import { after } from './fold.js';
 import { doubt, hedged } from './verdict.js';
 import { W } from '../words/words.js';
 
-/** @import { Lane } from './fold.js' */
-/** @import { Race } from '../state/race.js' */
+/** @import { Lane, Race } from './types.js' */
 
-/** The lane that won: the only rival, or the fastest whose times are sound; else of those with a
- *  rough speedup, the lossless ones first; null where none can be said to have won.
- *  @param {Race} race @returns {Lane | null} */
+/** The lane that won: the only rival, or the fastest whose times are sound; else of those with a rough speedup, the
+ *  lossless ones first. @param {Race} race @returns {Lane | null} */
 export function best(race) {
   const all = race.rivals;
   if (all.length < 2) return all[0] ?? null;
-  /** A lane's speedup, also a rough one; 0 while unknown. */
+  /** Also a rough one; 0 while unknown. */
   const speed = (lane) => hedged(doubt(race, lane)) ?? race.speedup(lane) ?? 0;
   const sound = all.filter((lane) => doubt(race, lane) === null);
   const rough = all.filter((lane) => hedged(doubt(race, lane)));
@@ -22,15 +20,13 @@ export function best(race) {
   return among.reduce((a, b) => (speed(b) > speed(a) ? b : a));
 }
 
-/** What drafts in a lane: a small model, or a rule, such as lookup, which is certain of all it
- *  drafts. @param {Lane} lane */
+/** A model, or a rule, such as lookup, which is certain of all it drafts. @param {Lane} lane */
 export const drafterInWords = (lane) =>
   lane.rounds.some((round) => round.tree.draft_logp?.some((logp) => logp))
     ? W.headline.model
     : W.headline.rule;
 
-/** Select the lane that the sentence names, and its most instructive token, unless the visitor looks at others.
- *  @param {Race} race */
+/** Select the best lane and its most instructive token, unless the visitor looks at others. @param {Race} race */
 export function point(race) {
   if (race.selected) return;
   if (!race.chosen) race.setFocus(best(race)?.name, false);
@@ -39,8 +35,7 @@ export function point(race) {
   if (lane && token !== null) race.select({ lane: lane.name, token });
 }
 
-/** The token where the drafter was surest of something else; null if none. @param {Lane} lane
- *  @returns {number | null} */
+/** The token where the drafter was surest of something else. @param {Lane} lane */
 export function instructive(lane) {
   let found = null;
   let most = 0.05;

@@ -1,5 +1,6 @@
-/* What is told of one token or node: why it is, or is not, in the answer, what else was likely, what its method
-   noted. */
+/* What is told of one token or node: why it is, or is not, in the answer, what else was likely, what its method noted. */
+
+/** @import { Draw, LikelyTable, Unused } from './types.js' */
 
 import { children, countDrafted, countKept, fallen, reason } from './fold.js';
 import { probability, shown, wordOf } from './text.js';
@@ -9,10 +10,8 @@ const MOST_ROWS = 8;
 const MOST_VALUES = 16; // of a list
 
 const sampled = (lane) => Number(lane.begin.sampling.temperature) > 0;
-/** A probability from its logarithm; null where unknown. */
 const exp = (logp) => (logp == null ? null : Math.exp(logp));
 
-/** Why a token was written, in a sentence. */
 export function whyWritten(lane, token) {
   const { at, origin } = lane.tokens[token];
   const round = lane.rounds[lane.tokens[token].round];
@@ -28,8 +27,7 @@ export function whyWritten(lane, token) {
   });
 }
 
-/** Why a node is no token of the answer: {kind: 'root' | 'rejected' | 'after' | 'ended', why, at}.
- *  at: the place in its round that the target filled otherwise, if it was this node's; else -1. */
+/** Why a node is no token of the answer. @returns {Unused} */
 export function whyUnused(lane, round, node) {
   const { tree, tokens, candidates } = round;
   const text = wordOf(tree, node);
@@ -54,23 +52,21 @@ export function whyUnused(lane, round, node) {
   return { kind, why, at: kind === 'rejected' ? at : -1 };
 }
 
-/** How a sampled token was drawn: {target, drafter: what they gave it, gap: how close the second
- *  came, overlap}, null where unknown; null if it was not sampled. */
+/** How a token was drawn; null if it was not sampled. @returns {Draw | null} */
 export function drawOf({ notes: { draws } }, at) {
-  /** A number that the round notes of the draw. */
   const of = (name) => (Number.isFinite(draws?.[name]?.[at]) ? draws[name][at] : null);
   const target = of('p');
   if (target === null) return null;
   return { target, drafter: of('q'), gap: of('gap'), overlap: of('overlap') };
 }
 
-/** A drafted node's probabilities; null where unknown. */
+/** A drafted node's probabilities. */
 export const chancesOf = ({ tree }, node) => ({
   target: exp(tree.target_logp?.[node]),
   drafter: exp(tree.draft_logp?.[node]),
 });
 
-/** What was drafted after a node: [{id, text, prob, target: its probability, null if unknown}]. */
+/** What was drafted after a node, with both probabilities. */
 function siblings(round, parent) {
   const { tree } = round;
   if (!tree.draft_logp || !tree.texts) return [];
@@ -82,9 +78,8 @@ function siblings(round, parent) {
   }));
 }
 
-/** The likeliest tokens after a node, by the target, by every view of the drafter, and what was
- *  drafted there; off the accepted path only the last is recorded. {columns: their names, rows: [{id,
- *  text, prob: Map by column}]}, the token `id` among them; null if nothing is recorded. */
+/** The likeliest tokens after a node, the token `id` among them, by the target, by every view of the drafter, and what
+ *  was drafted there; off the accepted path only the last is recorded. @returns {LikelyTable | null} */
 export function likeliest(round, node, id) {
   const at = round.path.indexOf(node);
   const views = Object.entries(round.views ?? {})
@@ -106,7 +101,6 @@ export function likeliest(round, node, id) {
   }
   /** By what rows are chosen: the inspected token's comes first. */
   const most = (row) => (row.id === id ? 1 : Math.max(...row.prob.values()));
-  /** The target's probability of a row's token. */
   const own = (row) => row.prob.get('target') ?? 0;
   const sorted = [...rows.values()]
     .sort((a, b) => most(b) - most(a))
@@ -115,22 +109,21 @@ export function likeliest(round, node, id) {
   return { columns: ['target', ...views.map(([name]) => name)], rows: sorted };
 }
 
-/** The names of notes that a method's own charts draw, by their keys. */
+/** By their keys, those that the method's own charts draw. */
 function chartedNoteNames(lane) {
   const series = lane.begin.charts.flatMap((chart) => chart.series);
   const own = series.filter(({ path, name }) => name && /^notes\.\w+$/.test(path));
   return Object.fromEntries(own.map(({ path, name }) => [path.slice('notes.'.length), name]));
 }
 
-/** The keys of notes that are numbers, as names. */
+/** Notes that are numbers, by their keys. */
 const plainNames = (notes) => {
   const numbers = Object.keys(notes).filter((key) => typeof notes[key] === 'number');
   return Object.fromEntries(numbers.map((key) => [key, key]));
 };
 
-/** A round's notes in words, those that have a name: [[name, value, why]]; of lists over the
- *  drafted nodes only the value of `node`. names: of notes, besides the charts'; null if they are
- *  not known. */
+/** A round's notes that have a name, as [name, value, why]; of lists over the drafted nodes only the value of `node`.
+ *  names: besides the charts'; null if not known. */
 export function noted(lane, { notes }, names, node = null) {
   const { nodes, why = {} } = notes;
   /** Whether a value has an entry for every drafted node. */
@@ -144,7 +137,6 @@ export function noted(lane, { notes }, names, node = null) {
     .map(([key, value]) => [all[key], brief(value), why?.[key]]);
 }
 
-/** A note's value as short text. */
 function brief(value) {
   if (typeof value === 'number') return Number.isInteger(value) ? String(value) : value.toFixed(3);
   if (typeof value === 'boolean') return value ? W.settings.on : W.settings.off;

@@ -1,11 +1,9 @@
 /* What a drafter saw in the pictures and in its views of the prompt, as numbers to draw. */
 
-/** @import { Lane } from './fold.js' */
-/** @import { Round } from './records.js' */
+/** @import { Lane, Round } from './types.js' */
 
-/** How much more than usual a token looked at every position, 0 to 1: the ratio to the mean of all tokens, from
- *  its 2nd to its 98th percentile. @param {ArrayLike<number>} looks
- *  @param {ArrayLike<number>[]} all of every token, this one too @returns {number[]} */
+/** How much more than usual a token looked at every position, 0 to 1: the ratio to the mean of `all` tokens, from its
+ *  2nd to its 98th percentile. @param {ArrayLike<number>} looks @param {ArrayLike<number>[]} all */
 export function contrast(looks, all) {
   const usual = Array.from(looks, (_, i) => all.reduce((sum, l) => sum + l[i], 0) / all.length);
   const more = usual.map((mean, i) =>
@@ -16,15 +14,15 @@ export function contrast(looks, all) {
   return more.map((v) => (high > low ? Math.min(1, Math.max(0, (v - low) / (high - low))) : 0));
 }
 
-/** The view that gave an accepted draft most of its weighted probability, and its place among them; null if
- *  none did. @param {Lane} lane @param {Round} round @param {number} at the token's place in the round */
+/** The view that gave an accepted draft most of its weighted probability, and its place among them.
+ *  @param {Lane} lane @param {Round} round @param {number} at the token's place in the round */
 export function winner(lane, round, at) {
   const chart = lane.begin.charts?.find(({ tint }) => tint === 'views');
   const { notes, tokens, views } = round;
   const key = chart?.series[0]?.path.replace('notes.', '') ?? '';
   const weights = /** @type {{ [view: string]: number }} */ (notes?.[key] ?? {});
   if (!views || tokens[at].origin === 'target') return null;
-  /** The weighted probability that a view gave the token. @param {string} view */
+  /** The weighted probability of the token. @param {string} view */
   const given = (view) =>
     weights[view] * (views[view]?.[at]?.find(({ id }) => id === tokens[at].id)?.prob ?? 0);
   const names = Object.keys(weights);
@@ -33,8 +31,7 @@ export function winner(lane, round, at) {
   return place < 0 ? null : { view: names[place], place };
 }
 
-/** What the target would have written for a relaxed token; null if it is not recorded. @param {Round} round
- *  @param {number} at */
+/** What the target would have written for a relaxed token. @param {Round} round @param {number} at */
 export function instead({ candidates, tokens }, at) {
   const top = candidates?.[at]?.[0];
   return tokens[at].origin === 'relaxed' && top && top.id !== tokens[at].id ? top.text : null;

@@ -2,15 +2,15 @@
 
 import { children, depths } from './fold.js';
 
-/** @import { Round } from './records.js' */
+/** @import { Place, Round, Shape } from './types.js' */
 
-/** The row of every node, and how many there are: leaves one below the other, parents beside the middle of their
- *  children, `path` on top. Sorts the children. @param {number[][]} kids @param {number[]} path */
+/** The row of every node: leaves one below the other, parents beside the middle of their children, `path` on top.
+ *  Sorts the children. @param {number[][]} kids @param {number[]} path */
 export function rowsOf(kids, path) {
   /** @type {number[]} */
   const row = [];
   let leaves = 0;
-  /** Give a node and all below it their rows. @param {number} i */
+  /** @param {number} i */
   const walk = (i) => {
     const own = kids[i].sort((a, b) => Number(path.includes(b)) - Number(path.includes(a)));
     own.forEach(walk);
@@ -20,18 +20,13 @@ export function rowsOf(kids, path) {
   return { row, leaves };
 }
 
-/** A round's tree from its root down: how deep and how wide it is, and its edges as [from, to], each
- *  a place [row, depth]; `kept` of them were accepted, of which `relaxed` are marked.
- *  @typedef {[number, number]} Place @typedef {[Place, Place]} Edge
- *  @typedef {{ deep: number, wide: number, idle: Edge[], kept: Edge[], relaxed: Edge[] }} Shape */
-
-/** The shape of a round's tree. @param {Round} round @returns {Shape} */
+/** @param {Round} round @returns {Shape} */
 export function shapeOf({ tree, path, tokens }) {
   const depth = depths(tree);
   const { row, leaves: wide } = rowsOf(children(tree), path);
   /** @type {Shape} */
   const shape = { deep: Math.max(...depth), wide, idle: [], kept: [], relaxed: [] };
-  /** Where a node stands. @param {number} i @returns {Place} */
+  /** @param {number} i @returns {Place} */
   const place = (i) => [row[i], depth[i]];
   tree.parent.forEach((from, i) => {
     const at = path.indexOf(i) - 1;

@@ -1,11 +1,11 @@
 /* A race simulated from a recorded one: the answer stays, and how hard each of its tokens is to guess; drafter, draft
-   length and costs may be others. */
+   length and costs may be others. Costs are in autoregressive steps. */
+
+/** @import { Learned } from './types.js' */
 
 import { after, countDrafted, depths } from './fold.js';
 
-/** What a recorded lane says of its tokens and its costs, in autoregressive steps. hard[i]: a drafter of quality q
- *  guesses token i where hard[i] < q. gamma: levels a round drafts; draft: cost of a level; step: cost of a
- *  verification, and row: of each drafted token in it. null where the lane drafted nothing or has no lane to compare. */
+/** What a lane says of its tokens and its costs; null if it drafted nothing. @returns {Learned | null} */
 export function learn(lane, base) {
   const rounds = lane.rounds.filter(countDrafted);
   const b = base?.totalsAfter(Infinity);
@@ -40,7 +40,6 @@ export function learn(lane, base) {
       rounds: lane.rounds.map((r) => ({ kept: r.tokens.length - 1 })),
     },
   };
-  // Averages do not give the race again: what they miss of its tokens and its cost a round goes along.
   const bare = simulate(all, all);
   all.fit = {
     tau: t.tau / bare.tau,
@@ -50,8 +49,7 @@ export function learn(lane, base) {
   return all;
 }
 
-/** Whether the drafter's token was kept, and how sure it was of its guess; right: null where it was never
- *  asked. */
+/** Whether the drafter's token was kept, and how sure it was of its guess; right: null where it was never asked. */
 function verdict(round, at) {
   const { draft_logp: logp } = round.tree;
   const token = round.tokens[at];
@@ -64,12 +62,11 @@ function verdict(round, at) {
     : { right: null, sure: 0.5 };
 }
 
-/** How hard every token is to guess, 0 to 1. Tokens that were guessed lie below `quality`, the
- *  surest lowest; others above, those where the drafter was surest of something else highest; those
- *  never asked about are spread over all. */
+/** How hard every token is to guess, 0 to 1. Tokens that were guessed lie below `quality`, the surest lowest; others
+ *  above, those where the drafter was surest of something else highest; those never asked about are spread over all. */
 function hardness(verdicts, quality) {
   const hard = new Array(verdicts.length);
-  /** Spread the listed tokens evenly between two values. */
+  /** Spread tokens evenly between two values. */
   const place = (list, low, high) =>
     list.forEach(([i], k) => {
       hard[i] = low + ((k + 0.5) / list.length) * (high - low);
@@ -87,8 +84,7 @@ function hardness(verdicts, quality) {
   return hard;
 }
 
-/** Simulate the race with these values: {tau, cost, speedup, rounds: [{kept, at}]}, cost a round
- *  and times in autoregressive steps. */
+/** The race with these values. */
 export function simulate(known, { quality, gamma, draft, row, requests }) {
   const { n, hard, width, rest, step, fit } = known;
   const rounds = [];
@@ -109,21 +105,20 @@ export function simulate(known, { quality, gamma, draft, row, requests }) {
   return { tau, cost, speedup: tau / cost, verify: cost - gamma * draft, rounds };
 }
 
-/** What rounds and drafted tokens cost a lane, and what that gains, in autoregressive steps:
- *  {fixed, perToken, drafted, tau, rho, speedup}; null where nothing was drafted. */
+/** What rounds and drafted tokens cost a lane, and what that gains. */
 export function payOff(lane, base) {
   const { clock_s, n_drafted, n_rounds: n, tau } = lane.totalsAfter(Infinity);
   const unit = base.clock_s / base.n_rounds;
   if (!n_drafted || !(unit > 0)) return null;
   const rho = clock_s / n / unit;
-  // Drafted tokens cost all of drafting, and what verification takes beyond an autoregressive step.
+  // Drafting, and what verification takes beyond an autoregressive step.
   const seconds = lane.rounds.map((r) => r.draft_s + Math.max(0, r.verify_s - unit));
   const drafted = n_drafted / n;
   const perToken = mean(seconds) / drafted / unit;
   return { fixed: rho - perToken * drafted, perToken, drafted, tau, rho, speedup: tau / rho };
 }
 
-/** The least share of right guesses that is as fast as autoregressive decoding; null if none is. */
+/** The least share of right guesses that is as fast as autoregressive decoding. */
 export function breakEven(known) {
   const shares = Array.from({ length: 101 }, (_, i) => i / 100);
   return shares.find((quality) => simulate(known, { ...known, quality }).speedup >= 1) ?? null;

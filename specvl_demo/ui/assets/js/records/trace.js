@@ -2,12 +2,11 @@
 
 import { W } from '../words/words.js';
 
-/** @import { AnyRecord, Begin, Thumbnail } from './records.js' */
-/** @import { Race } from '../state/race.js' */
+/** @import { AnyRecord, Begin, Race } from './types.js' */
 
 const PICTURE = /^data:image\/(png|jpeg|webp);base64,[A-Za-z0-9+/=]+$/;
 
-/** The records that a trace's lines hold. @param {string} written @returns {AnyRecord[]} */
+/** @param {string} written @returns {AnyRecord[]} */
 export function parse(written) {
   const lines = written.split('\n').filter((line) => line.trim());
   return lines.map((line) => {
@@ -17,18 +16,16 @@ export function parse(written) {
   });
 }
 
-/** The records of the trace at an address. Throws an Error whose message can be shown.
- *  @param {string} url */
+/** The records at an address. Throws an Error whose message can be shown. @param {string} url */
 export async function fetched(url) {
   const answer = await fetch(url).catch(() => null);
   if (!answer?.ok) throw new Error(W.trace.unreachable);
   return parse(await answer.text());
 }
 
-/** The pictures that the model was shown; anything but base64 pictures is left out. @param {Begin} begin
- *  @returns {Thumbnail[]} */
+/** The pictures that the model was shown; anything but base64 pictures is left out. @param {Begin} begin */
 export function shown(begin) {
-  /** An address that is a base64 picture; null for any other. @param {string | null} url */
+  /** @param {string | null} url */
   const safe = (url) => (url !== null && PICTURE.test(url) ? url : null);
   return (begin.notes?.media ?? []).map((m) => ({ name: m.name, frames: m.frames.map(safe) }));
 }
@@ -36,12 +33,12 @@ export function shown(begin) {
 /** The Begin of the first lane. @param {AnyRecord[]} records */
 export const first = (records) => /** @type {Begin} */ (records.find((r) => r.kind === 'begin'));
 
-/** Records as a trace's lines. @param {AnyRecord[]} records */
+/** @param {AnyRecord[]} records */
 export function write(records) {
   return `${records.map((record) => JSON.stringify(record)).join('\n')}\n`;
 }
 
-/** The records of a race, lane after lane. @param {Race} race */
+/** @param {Race} race */
 export function recordsOf(race) {
   return race.list.flatMap((lane) => [lane.begin, ...lane.rounds, ...(lane.end ? [lane.end] : [])]);
 }

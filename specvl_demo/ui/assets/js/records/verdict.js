@@ -1,12 +1,12 @@
 /* Why a lane has no speedup on the page, and where its answer differs from AR's: what the server found of a race that
    is over (report/remarks.py); while lanes run, only load and length are known. */
 
+/** @import { Differences, Doubtful, Lane, Race } from './types.js' */
+
 import { wordsOf } from './fold.js';
 import { W } from '../words/words.js';
 
-/** Why a lane's speedup is doubtful: {kind: 'cut' | 'short' | 'disturbed' | 'unknown', sentence,
- *  tokens, load, about}; null if it is not. With `about` a rough speedup is shown, without it
- *  none. */
+/** Why a lane's speedup is doubtful. @param {Race} race @param {Lane} lane @returns {Doubtful | null} */
 export function doubt(race, lane) {
   const base = race.baseline;
   if (!base || lane === base) return null;
@@ -18,10 +18,10 @@ export function doubt(race, lane) {
   return compared.cut ? { kind: 'cut', sentence: compared.cut } : compared.lanes[lane.name].doubt;
 }
 
-/** The rough speedup that is shown with this reason; null if there is none. */
+/** The rough speedup that is shown with this reason. */
 export const hedged = (why) => why?.about || null;
 
-/** All reasons for which speedups are doubtful, the clearest of every kind: [[reason, lanes]]. */
+/** All reasons, the clearest of every kind, each with its lanes. */
 export function doubts(race) {
   const found = new Map();
   for (const lane of race.list) {
@@ -34,8 +34,7 @@ export function doubts(race) {
   return [...found.values()];
 }
 
-/** Why a lane has no speedup yet: {kind: 'early', sentence} while less of it is shown than can be
- *  timed, in a race or its replay; else null. */
+/** Why a lane has no speedup yet: less of it is shown than can be timed. @returns {Doubtful | null} */
 export function early(race, lane) {
   const base = race.baseline;
   if (!base || lane === base || race.finished) return null;
@@ -44,13 +43,10 @@ export function early(race, lane) {
   return tokens < needed ? { kind: 'early', sentence: W.run.early(tokens, needed) } : null;
 }
 
-/** Where a lane's answer differs from AR's: {shared, base, other, changes}: tokens before the first
- *  difference; those of AR, and of the lane, that the other one lacks; [AR's, the lane's] words, in
- *  order. null where both are equal, as far as both go. */
+/** null where both answers are equal, as far as both go. @returns {Differences | null} */
 export function differences(race, lane) {
   const spans = race.meta.compared?.lanes[lane.name]?.changes;
   if (!spans?.length) return null;
-  /** The text of a lane's tokens in a range. */
   const words = ({ tokens }, ...part) => wordsOf(tokens.slice(...part));
   /** Whether a position lies within a change: side 0 counts AR's positions, 2 the lane's. */
   const within = (side) => (at) => spans.some((span) => span[side] <= at && at < span[side + 1]);

@@ -6,10 +6,8 @@ import * as kept from './keep.js';
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
-/** @import { Race } from './race.js' */
-/** @import { KeptRace, Parts } from './types.js' */
+/** @import { KeptRace, Parts, Race } from './types.js' */
 
-/** The races that this browser keeps, and what opens a trace. */
 export class Archive extends Emitter {
   /** The newest first. @type {KeptRace[]} */
   runs = [];
@@ -20,31 +18,31 @@ export class Archive extends Emitter {
     this.parts = parts;
   }
 
-  /** Keep a race, in later visits too. @param {Race} race */
+  /** @param {Race} race */
   keep(race) {
     const { shown, ...meta } = race.meta; // the pictures are in the records
     const lanes = race.list.map((lane) => lane.begin.title);
     const run = { records: trace.recordsOf(race), meta, lanes, at: Date.now() };
     kept.keepRun(run);
-    this.runs.unshift(run);
-    this.emit('change');
+    this.setRuns([run, ...this.runs]);
   }
 
-  /** Read what earlier visits kept. */
   async load() {
-    this.runs = await kept.runs();
-    this.emit('change');
+    this.setRuns(await kept.runs());
   }
 
-  /** Remove all that this browser keeps. */
   async forget() {
     await kept.forget();
-    this.runs = [];
+    this.setRuns([]);
+  }
+
+  /** @param {KeptRace[]} runs */
+  setRuns(runs) {
+    this.runs = runs;
     this.emit('change');
   }
 
-  /** Ask the server how the lanes of a trace compare; {problem} if it finds the trace unsound.
-   *  @param {File} file */
+  /** How the lanes of a trace compare, as the server finds; {problem} if it is unsound. @param {File} file */
   async compared(file) {
     const { upload, server } = this.parts.api;
     const sent = await upload(file).catch(() => null);
@@ -52,8 +50,8 @@ export class Archive extends Emitter {
     return remarks ?? { problem: await this.parts.runner.reason(W.trace.notRead) };
   }
 
-  /** Open a trace from the visitor's disk, or from an address on this server. Returns what is wrong
-   *  with it, with its line. @param {File | undefined} file @param {string} [from] */
+  /** Open a trace from disk, or `from` an address on this server. Returns what is wrong with it.
+   *  @param {File | undefined} file @param {string} [from] */
   async open(file, from) {
     if (!file) return '';
     const compared = await this.compared(file);

@@ -12,36 +12,30 @@ import { COMPARE } from '../words/comparewords.js';
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
-/** @import { Api, Example, Media, Method, Parts } from './types.js' */
+/** @import { Api, BenchQuestion, Media, Method, Parts, ReportRow, Source } from './types.js' */
 
 const FRESH_MS = 2000; // how old a table may be while the bench runs
-const WAIT_MS = 300; // until we look again whether a race of this page is over
+const WAIT_MS = 300; // until it looks again whether a race of this page is over
 
-/** @typedef {'shipped' | 'files' | 'form' | 'examples'} Source */
-/** @typedef {{ kind: string, question: string, media: Media[] }} Asked */
-
-/** What is compared, the bench that does it, and its report. */
 export class Bench extends Emitter {
   running = false;
-  /** The visitor has chosen methods, or a bench has. */
+  /** Whether the visitor, or a bench, has chosen methods. */
   touched = false;
   /** @type {Source} */
   source = 'shipped';
-  /** Names of the ticked methods. @type {string[]} */
+  /** The ticked ones. @type {string[]} */
   methods = [];
-  /** What is asked of every picture. */
   question = '';
   /** @type {{ [name: string]: number }} */
   fields = { questions: 10, repeats: 3, tokens: 64, temperature: 0 };
   /** @type {File[]} */
   files = [];
-  /** How many questions they have. */
-  read = 0;
-  /** The name that the server gave the bench. @type {string | undefined} */
+  read = 0; // questions in them
+  /** @type {string | undefined} */
   id;
-  /** Its tables, charts and answers, as the server folds them. @type {any} */
+  /** What the server has folded. @type {any} */
   report = null;
-  /** Titles of methods left out since they are not defined for sampling. @type {string[]} */
+  /** Titles of methods that are not defined for sampling. @type {string[]} */
   left = [];
   speeds = new Speeds();
 
@@ -52,38 +46,32 @@ export class Bench extends Emitter {
     this.endings = endings;
   }
 
-  /** The form's request, for its pair, pictures, question and settings. */
   get request() {
     return this.parts.form.request;
   }
 
-  /** The form's pair. */
   get pair() {
     return this.parts.form.pairFacts;
   }
 
-  /** The methods that can be compared. */
   get offered() {
     return this.parts.catalog.methods.filter(({ name }) => name !== 'ar' && name !== 'custom');
   }
 
-  /** Whether the pair runs a method. @param {Method} method */
+  /** @param {Method} method */
   supports({ name }) {
     return this.pair.methods[name] === true;
   }
 
-  /** The ticked methods that the pair supports. */
   get chosen() {
     const possible = this.offered.filter((m) => this.supports(m) && this.methods.includes(m.name));
     return possible.map(({ name }) => name);
   }
 
-  /** Whether no more methods can be ticked: not more than can race. */
   get full() {
     return this.chosen.length >= this.parts.catalog.limits.lanes;
   }
 
-  /** Open the view: at first it has the form's methods and the recorded comparison. */
   open() {
     if (!this.touched) this.methods = [...this.request.methods];
     this.touched = true;
@@ -91,16 +79,15 @@ export class Bench extends Emitter {
     if (!this.report && !this.running && !this.id) this.openReport('');
   }
 
-  /** Tick the papers' methods. */
   choosePapers() {
     this.methods = [...this.parts.catalog.papers];
     this.changed();
   }
 
-  /** Show what `bench --json` printed; the recorded comparison if it is empty. @param {string} text */
+  /** Show what `bench --json` printed; if it is empty, the recorded comparison. @param {string} text */
   async openReport(text) {
     const report = await this.parts.api.server.open_report(text).catch(() => null);
-    // Nobody asked for the recorded one: a bench that began meanwhile, or was kept, stands before it.
+    // Nobody asked for the recorded one.
     if (!text && (this.id || this.running)) return;
     if (report?.problem) this.say(report.problem, true);
     else if (report?.rows) {
@@ -109,7 +96,7 @@ export class Bench extends Emitter {
     }
   }
 
-  /** Show the race on the first question of a kind. @param {string} kind @param {string} name of a method */
+  /** @param {string} kind of question @param {string} name of a method */
   async openRace(kind, name) {
     const { api, race, stage } = this.parts;
     if (!this.id) {
@@ -123,18 +110,18 @@ export class Bench extends Emitter {
     race.setFocus(name);
   }
 
-  /** Show an example's race by a method on a question of a kind; where there is none, the form asks such a question.
+  /** Show an example's race on such a question; where there is none, have the form ask one.
    *  @param {string} kind @param {string} name of a method */
   openLike(kind, name) {
     const { catalog, form, stage } = this.parts;
-    const { asked: all, settings } = this.report;
-    const { pair } = settings;
-    /** @type {Asked[]} */
-    const asked = all.filter((/** @type {Asked} */ q) => q.kind === kind);
-    /** @param {Example} e */
-    const like = (e) =>
-      e.pair === pair && e.methods.includes(name) && asked.some((q) => q.question === e.question);
-    const example = catalog.examples.find(like);
+    const { pair } = this.report.settings;
+    /** @type {BenchQuestion[]} */
+    const all = this.report.asked;
+    const asked = all.filter((q) => q.kind === kind);
+    const like = asked.map(({ question }) => question);
+    const example = catalog.examples.find(
+      (e) => e.pair === pair && e.methods.includes(name) && like.includes(e.question),
+    );
     if (example) form.choose(example);
     else {
       form.restore({ ...asked[0], pair, methods: [name], settings: {} });
@@ -143,19 +130,18 @@ export class Bench extends Emitter {
     }
   }
 
-  /** Tick or untick a method. @param {string} name @param {boolean} on */
+  /** @param {string} name @param {boolean} on */
   toggle(name, on) {
     const others = this.methods.filter((other) => other !== name);
     this.methods = on ? [...others, name] : others;
   }
 
-  /** Tell of a change, and keep the form. */
   changed() {
     this.emit('change');
     this.keep();
   }
 
-  /** How many answers are asked for, and how long they take if all are as long as they may be; undefined if unknown. */
+  /** How many answers are asked for, and how long they take if none is shorter than it may be. */
   estimate() {
     const { questions, repeats, tokens } = this.fields;
     const known = { form: 1, files: this.read }[/** @type {string} */ (this.source)];
@@ -165,8 +151,7 @@ export class Bench extends Emitter {
     return { answers, tokens, seconds: each && answers * each, load: 1 - this.speeds.free };
   }
 
-  /** Take files to ask about. A report is opened; what is neither questions nor a picture or clip
-   *  is left out. @param {File[]} files */
+  /** Take files to ask about, or open a report. @param {File[]} files */
   async add(files) {
     const report = files.find(({ name }) => /\.json$/i.test(name));
     if (report) return this.openReport(await report.text());
@@ -175,7 +160,7 @@ export class Bench extends Emitter {
     const some = files.filter(fits);
     this.files.push(...some);
     this.say('');
-    const lines = await written(this.files)?.text();
+    const lines = await questionFile(this.files)?.text();
     this.read = lines?.split('\n').filter((text) => text.trim()).length ?? this.files.length;
     return this.emit('files', files.length - some.length);
   }
@@ -186,21 +171,22 @@ export class Bench extends Emitter {
     this.emit('files', 0);
   }
 
-  /** What is asked, as the server reads it: {lines, name, files}; empty for the pair's own questions. */
+  /** What is asked, as the server reads it; nothing for the pair's own questions. */
   async lines() {
     const { source } = this;
     const { question, media, pair } = this.request;
-    const { image: words } = this.pair.describe; // what pictures without a question are asked
-    if (source === 'form') return { lines: line(question || words, media), files: named(media) };
+    const { image: words } = this.pair.describe;
+    if (source === 'form')
+      return { lines: questionLine(question || words, media), files: namedFiles(media) };
     if (source === 'files')
       return sendFiles(this.files, this.question || words, this.parts.api.upload);
     if (source === 'shipped') return {};
     const examples = this.parts.catalog.examples.filter((e) => e.pair === pair);
-    const rows = examples.map((e) => line(e.question || words, e.media, e.id));
-    return { lines: rows.join('\n'), files: named(examples.flatMap((e) => e.media)) };
+    const rows = examples.map((e) => questionLine(e.question || words, e.media, e.id));
+    return { lines: rows.join('\n'), files: namedFiles(examples.flatMap((e) => e.media)) };
   }
 
-  /** Why nothing can be asked, in a sentence; undefined if it can. @param {string[]} methods */
+  /** Why nothing can be asked; undefined if it can. @param {string[]} methods */
   refusal(methods) {
     const { question, media } = this.request;
     if (!methods.length) return this.left.length ? W.ask.greedy(this.left) : COMPARE.noMethod;
@@ -209,7 +195,6 @@ export class Bench extends Emitter {
     return empty ? COMPARE.noQuestion : undefined;
   }
 
-  /** Begin a bench on the server, and follow it. */
   async run() {
     const { api, catalog, runner } = this.parts;
     const { pair, settings, system } = this.request;
@@ -240,14 +225,12 @@ export class Bench extends Emitter {
     await this.follow(begun);
   }
 
-  /** Go on with a bench that was stopped. */
   async goOn() {
     this.setRunning(true);
     await this.follow();
   }
 
-  /** Ask for one question after the other until the bench is done, is stopped, or cannot go on.
-   *  size: how much it asks in all. */
+  /** Ask for one question after the other. size: how much is asked in all. */
   async follow(size = this.report) {
     const { total } = size;
     let done = this.report?.done ?? 0;
@@ -269,27 +252,25 @@ export class Bench extends Emitter {
     this.tellEnd(size, failure ?? null);
   }
 
-  /** Have the next question answered. Returns what failed, null, or undefined if the bench was stopped
-   *  before. @param {string} text what is said meanwhile */
+  /** Returns what failed, null, or undefined if the bench was stopped before.
+   *  @param {string} text said meanwhile */
   async askNext(text) {
     const { runner } = this.parts;
     this.say(text);
     while (runner.busy && this.running) await new Promise((ok) => setTimeout(ok, WAIT_MS));
     if (!this.running) return undefined;
-    /** A question tells no stage after its pictures are opened. @param {string} stage */
+    /** Nothing more is told of a question whose pictures are being opened. @param {string} stage */
     const status = (stage) => {
       if (this.running) this.say(stage === W.run.stage.media ? text : `${text} ${stage}`.trim());
     };
     return runner.run({ bench: this.id }, { status, record: () => {} });
   }
 
-  /** Whether a bench can be gone on with. */
   get unfinished() {
     return this.report !== null && this.report.done < this.report.total;
   }
 
-  /** Say how the bench ended. failure: what went wrong, null if nothing did.
-   *  @param {{ questions: number, repeats: number }} size @param {string | null} failure */
+  /** @param {{ questions: number, repeats: number }} size @param {string | null} failure */
   tellEnd(size, failure) {
     const ended = this.report?.done ? COMPARE.stopped : COMPARE.stoppedEmpty;
     const over = this.report && !this.unfinished;
@@ -297,14 +278,12 @@ export class Bench extends Emitter {
     this.say(failure ?? (over ? COMPARE.done(size) : ended), failure !== null);
   }
 
-  /** Fetch the tables of what is done so far. */
   async refresh() {
     const report = await this.parts.api.server.bench_progress(this.id).catch(() => null);
     if (report?.rows) this.take(report);
   }
 
-  /** Show a report, its methods coloured.
-   *  @param {{ rows: { name: string, colour?: number }[] }} report */
+  /** @param {{ rows: ReportRow[] }} report */
   take(report) {
     const colours = coloursOf(report.rows.map(({ name }) => name));
     report.rows.forEach((row, i) => Object.assign(row, { colour: colours[i] }));
@@ -312,7 +291,7 @@ export class Bench extends Emitter {
     this.emit('report');
   }
 
-  /** End it with what is computed now; until that is over, no other one can begin. */
+  /** Stop after what is computed now; until then no other one can begin. */
   stop() {
     const { runner } = this.parts;
     this.running = false;
@@ -334,7 +313,6 @@ export class Bench extends Emitter {
     kept.keepBench({ id, left, source, methods, fields });
   }
 
-  /** Bring back the form as this tab left it, with what the server has of its bench. */
   async restore() {
     const { left, ...form } = kept.bench() ?? {};
     if (!form.fields) return;
@@ -346,12 +324,12 @@ export class Bench extends Emitter {
     if (left) this.say(COMPARE.left(Boolean(this.report)), true);
   }
 
-  /** Offer the heat map as a file. @param {'svg' | 'pdf'} as */
+  /** @param {'svg' | 'pdf'} as */
   saveFigure(as) {
     this.parts.download(`comparison.${as}`, this.report.figure, 'image/svg+xml');
   }
 
-  /** Offer tables and traces as one archive, made by the server. */
+  /** Offer tables and traces as one archive. */
   async save() {
     const made = await this.parts.api.server.bench_archive(this.id).catch(() => null);
     const file = ['bench.zip', 'application/zip'];
@@ -360,10 +338,10 @@ export class Bench extends Emitter {
   }
 }
 
-/** Send the visitor's own files, and return what asks about them.
+/** Send the visitor's own files. Returns what asks about them.
  *  @param {File[]} files @param {string} question @param {Api['upload']} upload */
 async function sendFiles(files, question, upload) {
-  const questions = written(files);
+  const questions = questionFile(files);
   const sent = [];
   for (const file of files.filter((other) => other !== questions)) {
     const { path } = await upload(file);
@@ -374,14 +352,14 @@ async function sendFiles(files, question, upload) {
   return { lines, name: questions?.name ?? 'questions.jsonl', files: sent };
 }
 
-/** The file of questions. @param {File[]} files */
-const written = (files) => files.find((file) => /\.jsonl$/i.test(file.name));
+/** @param {File[]} files */
+const questionFile = (files) => files.find((file) => /\.jsonl$/i.test(file.name));
 
-/** A question as a line of a file of questions. @param {string} question @param {Media[]} media
- *  @param {string} [id] */
-const line = (question, media, id) =>
+/** @param {string} question @param {Media[]} media @param {string} [id] */
+const questionLine = (question, media, id) =>
   JSON.stringify({ id, question, media: media.map((m) => m.path) });
 
-/** The files that lines of questions name, each once, under the name that they have there.
- *  @param {Media[]} media */
-const named = (media) => [...new Map(media.map((m) => [m.path, { ...m, name: m.path }])).values()];
+/** Each file once, under the name that the lines have for it. @param {Media[]} media */
+const namedFiles = (media) => [
+  ...new Map(media.map((m) => [m.path, { ...m, name: m.path }])).values(),
+];

@@ -2,8 +2,9 @@
    measured: so the cost of drawing is measured first, while the landing race is played. What was not drawn is played
    back afterwards. */
 
-/** Milliseconds between two passes of text, and of tree, inspector and charts; and how often a second the server sends.
- *  @typedef {'full' | 'steady' | 'calm' | 'undrawn'} Pace @type {Record<Pace, { text: number, heavy: number, hz: number }>} */
+/** @import { ComputingTime, Pace, PaceLimits } from './types.js' */
+
+/** @type {Record<Pace, PaceLimits>} */
 export const PACES = {
   full: { text: 0, heavy: 250, hz: 30 },
   steady: { text: 200, heavy: 1000, hz: 5 },
@@ -16,31 +17,31 @@ const LATE_MS = 50; // a frame that comes this long after the one before is late
 const MOST_LATE = 0.2; // share of the frames
 const LOOK_MS = 3000; // how long frames are timed
 
-/** How much is drawn if drawing all takes this share of the machine, and this share of frames is
- *  late. @param {number} share @param {number} late @returns {Pace} */
+/** The pace if drawing all takes this share of the machine, and this share of frames is late.
+ *  @param {number} share @param {number} late @returns {Pace} */
 export function paceFor(share, late) {
   if (share <= CHEAP && late <= MOST_LATE) return 'full';
   return share <= FAIR ? 'steady' : 'calm';
 }
 
-/** Measures what drawing costs, and chooses the pace. */
 export class Drawing {
   /** Until it is measured, little is drawn. @type {Pace} */
   name = 'calm';
   /** Of the machine, that drawing everything takes. @type {number | undefined} */
   share;
 
-  /** drawn: the processor seconds that the server has seen. @param {() => Promise<{ seconds: number, cores: number }>} drawn */
-  constructor(drawn) {
-    this.drawn = drawn;
+  /** @param {ComputingTime} computingTime */
+  constructor(computingTime) {
+    this.computingTime = computingTime;
   }
 
   /** Choose the pace by what drawing takes while `going` says that everything is drawn.
    *  @param {() => boolean} going */
   async measure(going) {
-    const [before, began] = [await this.drawn(), performance.now()];
-    const late = await frames(going);
-    const after = await this.drawn();
+    const before = await this.computingTime();
+    const began = performance.now();
+    const late = await lateFrames(going);
+    const after = await this.computingTime();
     if (late === null || !going()) return;
     const seconds = (performance.now() - began) / 1000;
     this.share = (after.seconds - before.seconds) / seconds / after.cores;
@@ -55,21 +56,21 @@ export class Drawing {
   }
 }
 
-/** Time frames for LOOK_MS, and return the share of late ones; null if `going` ended before.
+/** The share of late frames; null if `going` ends before LOOK_MS are over.
  *  @param {() => boolean} going @returns {Promise<number | null>} */
-function frames(going) {
+function lateFrames(going) {
   return new Promise((done) => {
     const began = performance.now();
-    /** @type {number[]} */
-    const gaps = [];
+    let [frames, late] = [0, 0];
     let last = began;
-    /** Note how long after the last one this frame came. @param {number} now */
+    /** @param {number} now */
     const frame = (now) => {
-      gaps.push(now - last);
+      frames += 1;
+      if (now - last > LATE_MS) late += 1;
       last = now;
       if (!going()) done(null);
       else if (now - began < LOOK_MS) requestAnimationFrame(frame);
-      else done(gaps.filter((gap) => gap > LATE_MS).length / gaps.length);
+      else done(late / frames);
     };
     requestAnimationFrame(frame);
   });

@@ -6,13 +6,13 @@ export class Emitter extends EventTarget {
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 
-  /** Say what is happening, or what is wrong. @param {string} text */
+  /** Tell what is happening, or what is wrong. @param {string} text */
   say(text, wrong = false) {
     this.emit('say', { text, wrong });
   }
 
-  /** Call `fn` at events of these types, which spaces separate. @param {string} types
-   *  @param {(detail: any, type: string) => void} fn */
+  /** Listen to events of these types, which spaces separate.
+   *  @param {string} types @param {(detail: any, type: string) => void} fn */
   on(types, fn) {
     for (const type of types.split(' '))
       this.addEventListener(type, (e) => fn(/** @type {CustomEvent} */ (e).detail, type));

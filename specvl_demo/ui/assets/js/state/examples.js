@@ -6,13 +6,17 @@ import { blank, pairOf, paths } from './request.js';
 
 /** Whether a request asks an example's question about its pictures, as the first of its
  *  conversation. @param {Request} request @param {Pick<Example, 'question' | 'media'>} example */
-export const asksExample = (request, { question, media }) =>
+const asksExample = (request, { question, media }) =>
   !request.history.length &&
   request.question.trim() === question.trim() &&
   paths(request.media) === paths(media);
 
-/** The request that an example stands for, with these methods. @param {Catalog} catalog
- *  @param {Example} example @param {string[]} methods @returns {Request} */
+/** The example that a request asks. @param {Catalog} catalog @param {Request} request */
+export const askedExample = ({ examples }, request) =>
+  examples.find((example) => asksExample(request, example));
+
+/** The request that an example stands for, with these methods.
+ *  @param {Catalog} catalog @param {Example} example @param {string[]} methods @returns {Request} */
 export function requestOf(catalog, example, methods) {
   const own = example.settings && methods === example.methods;
   return {
@@ -25,11 +29,11 @@ export function requestOf(catalog, example, methods) {
   };
 }
 
-/** The example whose settings a method has, first the one that is asked. @param {Catalog} catalog
- *  @param {Request} request @param {string} name */
-export function exampleLike(catalog, request, name) {
+/** The example whose settings a method has, first the one that is asked.
+ *  @param {Catalog} catalog @param {Request} request @param {string} name */
+export function exampleLike({ examples }, request, name) {
   const own = JSON.stringify(request.settings[name]);
-  const alike = catalog.examples.filter(
+  const alike = examples.filter(
     ({ pair, methods, settings }) =>
       pair === request.pair && methods[0] === name && JSON.stringify(settings) === own,
   );
@@ -37,11 +41,11 @@ export function exampleLike(catalog, request, name) {
 }
 
 /** What changes where files take the place of an untouched example's pictures: its question goes, unless they are
- *  as many and of the same kind, and its pair gives way to `home`; null where none does. coming: how many files
- *  are on their way. @param {Catalog} catalog @param {Request} request @param {string} home @param {Media[]} media
+ *  as many and of the same kind, and its pair gives way to `home`; null where none does. coming: files on their way.
+ *  @param {Catalog} catalog @param {Request} request @param {string} home @param {Media[]} media
  *  @param {number} coming @returns {Partial<Request> | null} */
 export function giveWay(catalog, request, home, media, coming) {
-  const example = catalog.examples.find((e) => asksExample(request, e));
+  const example = askedExample(catalog, request);
   if (!example || !media.length || media.some((item) => item.example)) return null;
   const pair = pairOf(catalog, home);
   const same = media.every((item) => item.kind === example.media[0]?.kind);

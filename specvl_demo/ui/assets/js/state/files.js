@@ -6,25 +6,22 @@ import { Emitter } from './emitter.js';
 import { keepFile } from './keep.js';
 import { W, fmt } from '../words/words.js';
 
-/** @import { Api, Catalog, Media } from './types.js' */
+/** @import { Api, Catalog, Media, Pending, Refused, Shrink } from './types.js' */
 
 const MOST_REFUSED = 2; // are shown
 
-/** The pictures and clips of the question, those on their way, and those refused. */
 export class Files extends Emitter {
   /** @type {Media[]} */
   media = [];
-  /** Files that did not become part of the question. @type {{ name: string, why: string }[]} */
+  /** @type {Refused[]} */
   refused = [];
-  /** An example's, before a file of the visitor's own took their place. @type {Media[]} */
+  /** An example's, until a file of the visitor's own took their place. @type {Media[]} */
   before = [];
-  /** Those on their way, with the share that is sent. @type {{ file: File, kind: Media['kind'], share: number }[]} */
+  /** On their way. @type {Pending[]} */
   pending = [];
-  /** How many of a choice have not been looked at yet. */
-  coming = 0;
+  coming = 0; // of a choice, not looked at yet
 
-  /** shrink: makes a picture no larger than the model sees it.
-   *  @param {Catalog['limits']} limits @param {Api['upload']} upload @param {(file: File) => Promise<File>} shrink */
+  /** @param {Catalog['limits']} limits @param {Api['upload']} upload @param {Shrink} shrink */
   constructor(limits, upload, shrink) {
     super();
     this.limits = limits;
@@ -32,8 +29,7 @@ export class Files extends Emitter {
     this.shrink = shrink;
   }
 
-  /** Whether a file is a picture or a clip, by its type or ending; null if it is neither.
-   *  @param {File} file @returns {Media['kind'] | null} */
+  /** @param {File} file @returns {Media['kind'] | null} */
   kind(file) {
     const dot = file.name.slice(file.name.lastIndexOf('.')).toLowerCase();
     const typed = /^image\/(png|jpe?g|webp|bmp|gif)$/.test(file.type);
@@ -41,10 +37,9 @@ export class Files extends Emitter {
     return this.limits.clip_types.includes(dot) ? 'video' : null;
   }
 
-  /** Send the files that can be part of the question, and refuse the others.
-   *  @param {File[]} files */
+  /** Send the files that can be part of the question, and refuse the others. @param {File[]} files */
   async add(files) {
-    this.forgive(); // what was wrong with the choice before is over
+    this.forgive();
     this.coming = files.length;
     for (const file of files) {
       this.coming -= 1;
@@ -56,8 +51,7 @@ export class Files extends Emitter {
     if (!this.pending.length) this.emit('sent');
   }
 
-  /** Why a file cannot be part of the question; null if it can. @param {File} file
-   *  @param {Media['kind'] | null} kind */
+  /** Why a file cannot be part of the question. @param {File} file @param {Media['kind'] | null} kind */
   unfit({ name, size }, kind) {
     const { bytes, clip_types: clips, files, picture_types: pictures } = this.limits;
     const types = [...pictures, ...clips].map((type) => type.slice(1).toUpperCase());
@@ -67,22 +61,21 @@ export class Files extends Emitter {
     return this.own.length + this.pending.length >= files ? W.media.many(name, files) : null;
   }
 
-  /** List a file as refused. @param {string} name @param {string} why */
+  /** @param {string} name @param {string} why */
   refuse(name, why) {
     const others = this.refused.filter((file) => file.name !== name);
     this.refused = [...others, { name, why }].slice(-MOST_REFUSED);
     this.emit('refused');
   }
 
-  /** Take all files off the list of refused ones, or one.
-   *  @param {{ name: string, why: string }} [refused] */
+  /** Take one off the list of refused files, or all. @param {Refused} [refused] */
   forgive(refused) {
     this.refused = refused ? this.refused.filter((file) => file !== refused) : [];
     this.emit('refused');
     if (refused) this.emit('chosen', { media: this.media });
   }
 
-  /** Upload a file, and add it to the question. @param {File} file @param {Media['kind']} kind */
+  /** @param {File} file @param {Media['kind']} kind */
   async send(file, kind) {
     const coming = { file, kind, share: 0 };
     this.pending.push(coming);
@@ -109,7 +102,7 @@ export class Files extends Emitter {
     if (/\.gif$/i.test(file.name)) this.say(W.media.moving(file.name));
   }
 
-  /** What the visitor added; an example's pictures are shown only until then. */
+  /** The visitor's own files. */
   get own() {
     return this.media.filter((item) => !item.example);
   }
@@ -125,7 +118,7 @@ export class Files extends Emitter {
     this.choose(this.media.filter((other) => other !== item));
   }
 
-  /** Set the files as the visitor wants them: the form is told. @param {Media[]} media */
+  /** Set the files as the visitor wants them. @param {Media[]} media */
   choose(media) {
     this.show(media.slice(0, this.limits.files));
     this.emit('chosen', { media: this.media, coming: this.coming });
@@ -138,8 +131,7 @@ export class Files extends Emitter {
     this.emit('show');
   }
 
-  /** Remove a file that the browser cannot show: the model will not read it either.
-   *  @param {Media} item */
+  /** Remove a file that the browser cannot show: the model will not read it either. @param {Media} item */
   dropBroken(item) {
     if (!this.media.includes(item)) return;
     const rest = this.media.filter((other) => other !== item);

@@ -4,10 +4,8 @@ import { wordsOf } from '../records/fold.js';
 import { first } from '../records/trace.js';
 import { W } from '../words/words.js';
 
-/** @import { Parts } from './types.js' */
-/** @import { Lane } from '../records/fold.js' */
+/** @import { BranchPoint, Parts } from './types.js' */
 
-/** Goes on from the race on the page: by a branch, another question, another conversation. */
 export class FollowUps {
   /** @param {Parts} parts */
   constructor(parts) {
@@ -21,8 +19,7 @@ export class FollowUps {
     });
   }
 
-  /** Continue from another token than a lane wrote.
-   *  @param {{ lane: Lane, index: number, id: number, text: string }} taken */
+  /** Continue from another token than a lane wrote. @param {BranchPoint} point */
   branch({ lane, index, id, text }) {
     const { race, form } = this.parts;
     if (form.running) {
@@ -47,7 +44,7 @@ export class FollowUps {
     form.run({ prefix, branch });
   }
 
-  /** Show the race again from which a branch was taken. */
+  /** Show the race from which a branch was taken. */
   back() {
     const { catalog, race, archive, form, stage } = this.parts;
     const of = race.meta.branch?.of;
@@ -71,8 +68,7 @@ export class FollowUps {
     stage.offer();
   }
 
-  /** Make the race part of its conversation; the form awaits the next question, or has it
-   *  already. */
+  /** Make the race part of its conversation, and await the next question if none is typed. */
   follow() {
     const { form, race, stage } = this.parts;
     const turn = stage.turn();
@@ -87,8 +83,8 @@ export class FollowUps {
     stage.offer();
   }
 
-  /** Put an earlier question back into the form, and drop all that came after it. @param {number} i
-   *  @param {boolean} again ask it at once */
+  /** Put an earlier question back into the form, and drop what came after it.
+   *  @param {number} i @param {boolean} again ask it at once */
   takeUp(i, again) {
     const { form } = this.parts;
     const { question, media } = form.turns[i];

@@ -1,49 +1,33 @@
-/* The form: what will be asked next, and what running it means for the conversation. Every control
-   reads and writes its `request`. Events: 'update': the request was replaced; 'change': it changed;
-   'turns': the conversation did; 'refused' sentence: a method cannot be chosen; 'run' Run; 'example'
-   Example; 'running'; 'say' {text, wrong}; 'settled': what was wrong is over; 'focus': the question is
-   awaited; 'answered': and can be replaced; 'scope'; 'stop'; 'fresh': another conversation is wanted. */
+/* The form: what will be asked next, and what running it means for the conversation. Every control reads and writes its
+   `request`. Events: 'update': the request was replaced; 'change': it changed; 'turns': the conversation did; 'refused'
+   sentence: a method cannot be chosen; 'run' Run; 'example' Example; 'running'; 'say' {text, wrong}; 'settled': what was
+   wrong is over; 'focus': the question is awaited; 'answered': and can be replaced; 'scope'; 'stop'; 'fresh': another
+   conversation is wanted. */
 
 import { better, scope } from './scope.js';
 import { Emitter } from './emitter.js';
 import { Files } from './files.js';
-import { asksExample, giveWay, requestOf } from './examples.js';
-import {
-  blank,
-  changesBetween,
-  chosen,
-  questionOf,
-  loadingRefusal,
-  mayFollow,
-  nextTurn,
-  pairOf,
-  parts,
-  paths,
-  takeOver,
-  tooMuch,
-  unsampled,
-} from './request.js';
+import { askedExample, giveWay, requestOf } from './examples.js';
+import { blank, chosen, loadingRefusal, pairOf } from './request.js';
+import { parts, paths, takeOver, tooMuch, unsampled } from './request.js';
 import { W } from '../words/words.js';
 
-/** @import { Api, Before, Catalog, Example, Last, Media, Method, Pair, Request, RunOptions, Turn } from './types.js' */
+/** @import { Api, Asking, Before, Catalog, Example, Last, Media, Method, Replaced, Request, RunOptions, Turn } from './types.js' */
 
-/** @typedef {{ media: Media[] } & Pick<Request, 'question' | 'pair' | 'methods' | 'settings'>} Replaced */
-
-/** What will be asked next: a request, and what may be done with it. */
 export class Form extends Emitter {
   running = false;
   /** @type {Last | null} */
   last = null;
-  followUp = false; // whether the visitor wants the next question to go on from the last one
-  /** The example before a file took the place of its pictures. @type {Replaced | null} */
+  followUp = false; // whether the next question is wanted to go on from the last one
+  /** @type {Replaced | null} */
   replacedExample = null;
   problem = '';
-  scopeShown = true; // `scope` may stand above the answers already
-  /** A run that waits for files on their way. @type {RunOptions | null} */
+  scopeShown = true; // whether `scope` may stand above the answers already
+  /** The run that waits for files on their way. @type {RunOptions | null} */
   waits = null;
 
-  /** shrink: makes a picture at most so many pixels large.
-   *  @param {Catalog} catalog @param {Api['upload']} upload @param {(file: File, most: number) => Promise<File>} shrink */
+  /** @param {Catalog} catalog @param {Api['upload']} upload
+   *  @param {(file: File, most: number) => Promise<File>} shrink to so many pixels */
   constructor(catalog, upload, shrink) {
     super();
     this.catalog = catalog;
@@ -66,7 +50,7 @@ export class Form extends Emitter {
     return Math.max(standard, Number(loading[pair]?.picture_detail ?? 0));
   }
 
-  /** Take in the pictures as the visitor left them; an example's question and pair may give way.
+  /** Take in the files as the visitor left them; an example's question and pair may give way.
    *  @param {Media[]} media @param {number} [coming] files on their way */
   takeMedia(media, coming = 0) {
     const { catalog, home, replacedExample: before, request } = this;
@@ -82,7 +66,6 @@ export class Form extends Emitter {
     this.changed();
   }
 
-  /** The earlier turns of the conversation. */
   get turns() {
     return this.request.history;
   }
@@ -94,21 +77,33 @@ export class Form extends Emitter {
     this.changed();
   }
 
-  /** What Run would do: 'same' asks the last question again, 'on' adds a turn to its conversation,
-   *  'new' begins another one. A single question is followed only if the visitor chose so. */
+  /** What Run would do: 'same' asks the last question again, 'on' adds a turn to its conversation, 'new' begins another
+   *  one. A single question is followed only if the visitor chose so. */
   get next() {
-    return nextTurn(this.request, this.last, this.followUp);
+    const { followUp, last, mayFollow, request } = this;
+    if (!last) return 'same';
+    const { asked } = last;
+    const shown = paths(request.media) === paths(asked.media);
+    if (shown && request.question.trim() === asked.question.trim()) return 'same';
+    if (request.pair !== asked.pair) return 'new';
+    if (shown && !request.question.trim()) return 'new'; // the picture is described
+    const begun = shown && asked.history.length > 0;
+    return begun || (followUp && mayFollow) ? 'on' : 'new';
   }
 
-  /** Whether the request can follow the last question. */
+  /** Whether the last question can be followed: by the same pair, with its files or more. */
   get mayFollow() {
-    return mayFollow(this.request, this.last);
+    const { last, request } = this;
+    if (!last || request.pair !== last.asked.pair) return false;
+    return request.media.length > 0 || last.asked.media.length === 0;
   }
 
-  /** What is asked in words, also where the question is empty.
-   *  @param {Pick<Request, 'pair' | 'question' | 'media'>} request */
-  questionOf(request = this.request) {
-    return questionOf(this.catalog, request);
+  /** What is asked in words: where nothing is typed, to describe what is shown. @param {Asking} request */
+  questionOf({ pair, question, media } = this.request) {
+    const { describe } = pairOf(this.catalog, pair) ?? this.catalog.pairs[0];
+    if (question.trim() || !media.length) return question;
+    if (media.some((m) => m.kind === 'video')) return describe.video;
+    return media.length > 1 ? describe.images : describe.image;
   }
 
   /** The turns that the question in the form continues. @returns {Turn[]} */
@@ -139,20 +134,18 @@ export class Form extends Emitter {
     this.changed();
   }
 
-  /** Await the next question, in an empty form or with this one in it.
-   *  @param {{ question?: string, media?: Media[] }} [given] */
+  /** Await the next question. @param {{ question?: string, media?: Media[] }} [given] put in already */
   nextQuestion({ question = '', media = [] } = {}) {
     Object.assign(this.request, { question, media });
     this.update();
     this.emit('focus');
   }
 
-  /** The chosen pair, as the catalog describes it. @returns {Pair} */
   get pairFacts() {
     return pairOf(this.catalog, this.request.pair) ?? this.catalog.pairs[0];
   }
 
-  /** Why a method cannot be chosen now; null if it can. @param {Method} method */
+  /** Why a method cannot be chosen now. @param {Method} method */
   refusal(method) {
     const served = this.pairFacts.methods[method.name];
     if (typeof served === 'string') return served;
@@ -162,7 +155,7 @@ export class Form extends Emitter {
     return full ? W.ask.fullLanes(lanes) : null;
   }
 
-  /** Choose a method or drop it. @param {string} name @param {boolean} on */
+  /** @param {string} name @param {boolean} on */
   toggle(name, on) {
     const { request } = this;
     const method = this.catalog.methods.find((m) => m.name === name);
@@ -172,12 +165,10 @@ export class Form extends Emitter {
     this.update();
   }
 
-  /** The papers' methods that the pair runs. */
   get paperMethods() {
     return this.catalog.papers.filter((name) => this.pairFacts.methods[name] === true);
   }
 
-  /** Run with the papers' methods. */
   runPaperMethods() {
     if (this.running) return;
     this.request.methods = this.paperMethods;
@@ -191,19 +182,19 @@ export class Form extends Emitter {
     this.emit('example', example);
   }
 
-  /** Put an example into the form. @param {Example} example */
+  /** @param {Example} example */
   fill(example, methods = example.methods) {
     this.files.forgive();
     Object.assign(this.request, this.of(example, methods), { history: this.request.history });
     this.update();
   }
 
-  /** The request that an example stands for. @param {Example} example */
+  /** @param {Example} example */
   of(example, methods = example.methods) {
     return requestOf(this.catalog, example, methods);
   }
 
-  /** The form's request as a text that is equal if the same race is requested. */
+  /** A text that is equal if the same race is requested. */
   key(request = this.request) {
     return JSON.stringify(parts(request));
   }
@@ -213,16 +204,15 @@ export class Form extends Emitter {
     return { form: this.key(), asked: structuredClone(this.request) };
   }
 
-  /** What the form asks differently than this request, in words. @param {Request} asked
-   *  @returns {string[]} */
+  /** What the form asks differently, in words. @param {Request} asked */
   changedSince(asked) {
-    const changes = changesBetween(asked, this.request);
+    const [before, now] = [asked, this.request].map((r) => parts(r).map((x) => JSON.stringify(x)));
     const bare = !this.request.media.length;
     const words = W.run.changes.map((word, i) => (i === 1 && bare ? W.run.without : word));
-    return words.filter((_, i) => changes[i]);
+    return words.filter((_, i) => before[i] !== now[i]);
   }
 
-  /** Put a request into the form. Names that are not known here are dropped, and returned.
+  /** Put a request into the form. Returns the names in it that are not known here.
    *  @param {Partial<Request>} request */
   restore(request) {
     const { taken, unknown } = takeOver(this.catalog, this.request, request);
@@ -231,8 +221,7 @@ export class Form extends Emitter {
     return unknown;
   }
 
-  /** Change the pair. Default methods and an untouched example give way to the pair's; what a visitor chose stays.
-   *  @param {string} id */
+  /** Default methods and an untouched example give way to the pair's; what a visitor chose stays. @param {string} id */
   changePair(id) {
     const { request, catalog } = this;
     const [before, now] = [request.pair, id].map((name) => pairOf(catalog, name));
@@ -240,9 +229,8 @@ export class Form extends Emitter {
     if (now && String(request.methods) === String(before?.first)) request.methods = [...now.first];
     request.pair = id;
     const own = catalog.examples.find((e) => e.pair === id);
-    const shown = catalog.examples.find((e) => asksExample(request, e));
-    const other = shown && shown.pair !== id; // whose example means nothing to this one
-    if (own && other) this.choose(own);
+    const shown = askedExample(catalog, request);
+    if (own && shown && shown.pair !== id) this.choose(own);
     else this.update();
   }
 
@@ -251,31 +239,27 @@ export class Form extends Emitter {
     this.update();
   }
 
-  /** What the pair cannot judge about the question, in a sentence; '' if nothing. */
+  /** What the pair cannot judge about the question, in a sentence. */
   get scope() {
     const { question, media } = this.request;
     return question.trim() || media.length ? scope(this.catalog, this.request) : '';
   }
 
-  /** Another pair, made for a question that the chosen one cannot judge (`scope`); undefined if
-   *  the catalog has none. */
+  /** Another pair that can judge it. */
   get fittingPair() {
     return this.scope ? better(this.catalog, this.request) : undefined;
   }
 
-  /** Tell that the request was replaced. */
   update() {
     this.files.show(this.request.media);
     this.emit('update');
     this.changed();
   }
 
-  /** Tell that the request changed. */
   changed() {
     this.emit('change');
   }
 
-  /** The chosen methods that are not defined for sampling, if it is asked for. */
   get unsampled() {
     return unsampled(this.catalog, this.request, this.request.sampling.temperature);
   }
@@ -325,14 +309,13 @@ export class Form extends Emitter {
     if (!running) this.say('');
   }
 
-  /** Say what is happening, or what is wrong, which is remembered as `problem`.
-   *  @param {string} text */
+  /** Also remember what is wrong as `problem`. @param {string} text */
   say(text, wrong = false) {
     this.problem = wrong ? text : '';
     super.say(text, wrong);
   }
 
-  /** Take back what was said to be wrong with the question. */
+  /** Take back what was said to be wrong. */
   settle() {
     if (!this.problem) return;
     this.say('');

@@ -4,44 +4,37 @@
 /** @import { Request } from './types.js' */
 
 const KEY = 'race';
-const SERVED = 'gradio_api/file='; // a file of the page's own, below its address
+const SERVED = 'gradio_api/file='; // a file of the page's own
 const LONGEST = 8000;
 
-/** The view that this page's address names, `#learn`, or `#race=…` with a request; null if none.
- *  @param {string[]} views */
+/** The view that this page's address names, `#learn`, or `#race=…` with a request. @param {string[]} views */
 export function view(views) {
   const [name] = location.hash.slice(1).split('=');
   return views.includes(name) ? name : null;
 }
 
-/** A link to this page with a request. @param {Request} request */
+/** @param {Request} request */
 export function write(request) {
   const { history, media, ...rest } = request;
   const example = media.find((m) => m.example)?.example;
-  const without = !example && media.length > 0;
-  const text = JSON.stringify({
-    ...rest,
-    ...(example && { example }),
-    ...(without && { without }),
-  });
+  const without = (!example && media.length > 0) || undefined;
+  const text = JSON.stringify({ ...rest, example, without });
   const url = new URL(location.href);
   url.hash = `${KEY}=${toBase64Url(text)}`;
   return url.href;
 }
 
-/** Whether this page is a part of another one: then it shows the race alone. */
+/** Whether another page shows this one within it: then the race alone. */
 export const embedded = () => new URLSearchParams(location.search).has('embed');
 
-/** The address of the trace that this page's address asks for; '' if it lies elsewhere, null if
- *  none is asked for. */
+/** The address of the trace that this page's address asks for; '' if it lies elsewhere. */
 export function traceAsked() {
   const path = new URLSearchParams(location.search).get('trace');
   if (!path) return null;
   return /^\w+:|\/\//.test(path) ? '' : new URL(SERVED + path, document.baseURI).href;
 }
 
-/** A link to this page with a trace on this server. embed: to the race alone.
- *  @param {string} trace */
+/** A link to a trace on this server. embed: to its race alone. @param {string} trace */
 export function toTrace(trace, embed = false) {
   const page = new URL(document.baseURI);
   page.search = page.hash = '';
@@ -50,7 +43,7 @@ export function toTrace(trace, embed = false) {
   return page.href;
 }
 
-/** The request in this page's address; broken: it cannot be read. */
+/** The request in this page's address, if it can be read. */
 export function read() {
   const text = new URLSearchParams(location.hash.slice(1)).get(KEY);
   if (!text) return { asked: null, broken: false };

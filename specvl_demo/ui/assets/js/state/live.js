@@ -8,13 +8,11 @@ import { point } from '../records/highlights.js';
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
-/** @import { Pace } from './drawing.js' */
-/** @import { Branch, Meta, Parts, Run, RunRequest } from './types.js' */
+/** @import { Branch, Meta, Pace, Parts, Run, RunRequest } from './types.js' */
 
 const PATIENT_S = 3; // how long a stage may last before its seconds are counted
 const SHORT_S = 6; // a race that took longer was seen while it ran
 
-/** Runs the form's request, and feeds the race and what stands around it. */
 export class Live extends Emitter {
   /** @param {Parts} parts */
   constructor(parts) {
@@ -25,15 +23,13 @@ export class Live extends Emitter {
     form.on('stop', () => this.stop());
   }
 
-  /** Ask the server to stop the run, and say so. */
   stop() {
     this.parts.runner.stop();
     this.parts.form.say(W.run.stopping);
     this.parts.stage.setWaiting(W.run.stopping);
   }
 
-  /** Run a request, and show its race; if nothing is written, what was there before.
-   *  @param {Run} run */
+  /** Show the race of a request; if nothing is written, what was there before. @param {Run} run */
   async run({ request, branch, undrawn, without, before }) {
     const { race, form, stage } = this.parts;
     stage.coming = null;
@@ -68,8 +64,7 @@ export class Live extends Emitter {
     this.tellEnd(failure, written, pace);
   }
 
-  /** What the page knows of the race that answers a request. @param {RunRequest} request
-   *  @param {Branch | undefined} branch @returns {Meta} */
+  /** @param {RunRequest} request @param {Branch | undefined} branch @returns {Meta} */
   meta(request, branch) {
     const { form, catalog } = this.parts;
     const pictures = request.media.filter((item) => item.kind === 'image');
@@ -84,7 +79,7 @@ export class Live extends Emitter {
     };
   }
 
-  /** Send the request and feed `Race` until the run ends. Returns the error sentence, or null.
+  /** Send the request, and feed the race. Returns what failed.
    *  @param {RunRequest} request @param {Pace} pace @returns {Promise<string | null>} */
   async follow(request, pace) {
     const { form, race, stage, runner } = this.parts;
@@ -92,7 +87,7 @@ export class Live extends Emitter {
     let begun = false;
     let status = '';
     let since = Date.now();
-    /** Say what happens; that the run is being stopped stays said. @param {string} text */
+    /** @param {string} text */
     const say = (text) => runner.stopping || form.say(text); // that it stops stays said
     const counting = setInterval(() => {
       const seconds = Math.round((Date.now() - since) / 1000);
@@ -120,8 +115,7 @@ export class Live extends Emitter {
     return failure;
   }
 
-  /** Say how the run ended, and offer what can come next. @param {string | null} failure
-   *  @param {boolean} written whether there is an answer @param {Pace} pace */
+  /** @param {string | null} failure @param {boolean} written whether there is an answer @param {Pace} pace */
   tellEnd(failure, written, pace) {
     const { form, race, stage } = this.parts;
     const stopped = race.list.some((lane) => lane.end?.stop === 'cancelled');
@@ -139,13 +133,13 @@ export class Live extends Emitter {
     form.emit('answered');
   }
 
-  /** Tell how lanes are drawn while they compute; null: they are done. @param {Pace | null} pace */
+  /** @param {Pace | null} pace null: the lanes are done */
   setPace(pace) {
     this.parts.stage.undrawn = pace === 'undrawn';
     this.emit('pace', pace);
   }
 
-  /** Play back from its record a race that was hardly drawn while it ran. @param {Pace} pace */
+  /** Play back a race that was hardly drawn while it ran. @param {Pace} pace */
   lookBack(pace) {
     const { race, drawing } = this.parts;
     drawing.learn(pace, Math.max(0, ...race.list.map((lane) => lane.end?.watching ?? 0)));

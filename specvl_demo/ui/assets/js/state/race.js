@@ -7,28 +7,23 @@ import { Emitter } from './emitter.js';
 import { Lane } from '../records/fold.js';
 import { shown } from '../records/trace.js';
 
-/** @import { AnyRecord, Begin, End, Round } from '../records/records.js' */
-/** @import { Meta, Method, Rules } from './types.js' */
+/** @import { AnyRecord, Begin, End, Meta, Method, Round, Rules, Selection } from './types.js' */
 
-/** A token of a lane, a round, or a node that is no token of the answer. @typedef {{ lane: string, token?: number,
- *  round?: number, node?: number, picked?: boolean }} Selection */
-
-/** A race's lanes, and how much of them is shown. */
 export class Race extends Emitter {
   /** By name. @type {Map<string, Lane>} */
   lanes = new Map();
   /** @type {Meta} */
   meta = {};
   load = 0; // share of the machine that other programs use while it runs
-  /** Seconds on every lane's own clock that are shown; null: everything there is. @type {number | null} */
+  /** Seconds on every lane's own clock that are shown; null: all there are. @type {number | null} */
   head = null;
   slower = 1; // how many times slower than it was a replay shows it
-  slow = false; // whether a replay is slow enough to show what happens within a round
-  /** The name of the lane that the tree and the charts show. @type {string | null} */
+  slow = false; // whether that is enough to show what happens within a round
+  /** The name of the lane that tree and charts show. @type {string | null} */
   focus = null;
   /** @type {Selection | null} */
   selected = null;
-  chosen = false; // whether the visitor picked the lane in focus
+  chosen = false; // whether the visitor picked that lane
 
   /** @param {Rules} [rules] */
   constructor(rules = { tokens: 0, load: 1, drafts: 0 }) {
@@ -42,20 +37,18 @@ export class Race extends Emitter {
     this.meta = meta;
     this.load = 0;
     this.head = this.focus = this.selected = null;
-    this.slower = 1;
-    this.slow = this.chosen = false;
+    this.chosen = false;
     this.emit('reset');
   }
 
-  /** Show a race of these records. @param {AnyRecord[]} records @param {Meta} [meta] */
+  /** @param {AnyRecord[]} records @param {Meta} [meta] */
   show(records, meta) {
     this.clear(meta);
     for (const record of records) this.take(record);
   }
 
-  /** Open the lanes of a race that begins: pending, until their Begin comes.
-   *  @param {Pick<Method, 'name' | 'title' | 'lossless'>[]} methods @param {number} most tokens of
-   *  an answer */
+  /** Open lanes, which are pending until their Begin comes.
+   *  @param {Pick<Method, 'name' | 'title' | 'lossless'>[]} methods @param {number} most tokens of an answer */
   expect(methods, most) {
     for (const { name: method, title, lossless } of methods) {
       const known = { lane: method, method, title, lossless, max_new_tokens: most };
@@ -64,7 +57,7 @@ export class Race extends Emitter {
     }
   }
 
-  /** Take in one record. @param {AnyRecord} record */
+  /** @param {AnyRecord} record */
   take(record) {
     if (record.kind === 'remarks') {
       this.meta.compared = record;
@@ -73,7 +66,7 @@ export class Race extends Emitter {
     else this.goOn(record);
   }
 
-  /** Take in a lane's Begin, also of one that was expected. @param {Begin} record */
+  /** Take in a Begin, also of a pending lane. @param {Begin} record */
   begin(record) {
     if (record.notes?.media?.length) this.meta.shown = shown(record);
     const lane = this.lanes.get(record.lane);
@@ -87,7 +80,7 @@ export class Race extends Emitter {
     this.emit('begin', { lane });
   }
 
-  /** Take in a lane's round or End. @param {Round | End} record */
+  /** @param {Round | End} record */
   goOn(record) {
     const lane = this.lanes.get(record.lane);
     if (!lane) return;
@@ -103,7 +96,7 @@ export class Race extends Emitter {
     this.emit('load');
   }
 
-  /** Add a lane. @param {Begin} begin */
+  /** @param {Begin} begin */
   open(begin) {
     const lane = new Lane(begin);
     lane.number = this.lanes.size;
@@ -114,8 +107,7 @@ export class Race extends Emitter {
     return lane;
   }
 
-  /** Name and colour the lanes after their methods; settings are added only if two would have the
-   *  same name. */
+  /** Name the lanes after their methods, with settings only where two would have the same name. */
   nameLanes() {
     const colours = coloursOf(this.list.map((lane) => lane.begin.method));
     const names = this.list.map((lane) => lane.begin.title.split(', ')[0]);
@@ -126,50 +118,45 @@ export class Race extends Emitter {
     });
   }
 
-  /** All lanes, in order. */
   get list() {
     return [...this.lanes.values()];
   }
 
-  /** Whether all lanes have ended, as far as they are known. */
+  /** Whether the lanes known so far have. */
   get ended() {
     return this.list.every((lane) => lane.end);
   }
 
-  /** Whether it has lanes, of which all is known. */
   get whole() {
     return this.lanes.size > 0 && this.ended;
   }
 
-  /** The lane in focus. */
   get focused() {
     return this.lanes.get(this.focus ?? '') ?? null;
   }
 
-  /** The lane against which the others are measured; null if there is none. */
   get baseline() {
     return this.list.find((lane) => lane.plain) ?? null;
   }
 
-  /** All lanes but the baseline. */
   get rivals() {
     return this.list.filter((lane) => lane !== this.baseline);
   }
 
-  /** How many rounds of a lane are shown. @param {Lane} lane */
+  /** @param {Lane} lane */
   roundsShown(lane) {
     return this.head === null ? lane.rounds.length : lane.roundsBy(this.head);
   }
 
-  /** The round of a lane that is on its way in a replay slow enough to see it, and how much of it
-   *  is drafted and verified, 0 to 1. @param {Lane} lane */
+  /** The round that a slow replay is in, and the shares that are drafted and verified. @param {Lane} lane */
   making(lane) {
-    const k = this.roundsShown(lane);
-    const round = lane.rounds[k];
+    const shownRounds = this.roundsShown(lane);
+    const round = lane.rounds[shownRounds];
     if (!this.slow || this.head === null || !round) return null;
-    const since = this.head - lane.totalsAfter(k).clock_s;
-    const rest = round.clock_s - lane.totalsAfter(k).clock_s - round.draft_s;
-    /** The share that is done, 0 to 1. @param {number} done @param {number} all */
+    const began = lane.totalsAfter(shownRounds).clock_s;
+    const since = this.head - began;
+    const rest = round.clock_s - began - round.draft_s;
+    /** @param {number} done @param {number} all */
     const part = (done, all) => (all > 0 ? Math.min(1, Math.max(0, done / all)) : 1);
     return {
       round,
@@ -178,36 +165,34 @@ export class Race extends Emitter {
     };
   }
 
-  /** A lane's totals as far as it is shown. @param {Lane} lane */
+  /** The totals as far as the lane is shown. @param {Lane} lane */
   now(lane) {
     return lane.totalsAfter(this.roundsShown(lane));
   }
 
-  /** A lane's speed over the baseline's, both as shown now; null without a baseline.
-   *  @param {Lane} lane */
+  /** A lane's speed over the baseline's, as both are shown. @param {Lane} lane */
   speedup(lane) {
     const a = this.now(lane).tokens_per_s;
     const b = this.baseline && this.now(this.baseline).tokens_per_s;
     return a && b ? a / b : null;
   }
 
-  /** Whether a lane has ended and is shown to its end. @param {Lane} lane */
+  /** Whether a lane is shown to its end. @param {Lane} lane */
   over(lane) {
     return lane.end !== null && this.roundsShown(lane) === lane.rounds.length;
   }
 
-  /** Whether every lane has ended and is shown to its end. */
   get finished() {
     return this.lanes.size > 0 && this.list.every((lane) => this.over(lane));
   }
 
-  /** Whether a visitor's own race, of which all is known, is played back. */
+  /** Whether a visitor's own race is played back. */
   get back() {
     return this.meta.source === 'live' && this.ended && this.head !== null;
   }
 
   /** The lane whose text a follow-up continues: AR's if it is complete, else the lossless one that wrote most, or the
-   *  only one; null if none wrote anything. */
+   *  only one. */
   get followed() {
     const base = this.baseline;
     if (base?.complete) return base;
@@ -217,19 +202,17 @@ export class Race extends Emitter {
     return written.sort((a, b) => b.tokens.length - a.tokens.length)[0] ?? null;
   }
 
-  /** Seconds of the longest lane's own clock. */
   get duration() {
     return Math.max(0, ...this.list.map((lane) => lane.totalsAfter(Infinity).clock_s));
   }
 
-  /** Show every lane until these seconds of its own clock; null: everything.
-   *  @param {number | null} seconds */
+  /** @param {number | null} seconds */
   setHead(seconds) {
     this.head = seconds;
     this.emit('head');
   }
 
-  /** Put a lane in focus. chosen: by the visitor. @param {string | undefined} name */
+  /** @param {string | undefined} name @param {boolean} chosen by the visitor */
   setFocus(name, chosen = true) {
     this.chosen ||= chosen;
     if (!name || !this.lanes.has(name) || name === this.focus) return;
@@ -238,8 +221,7 @@ export class Race extends Emitter {
     this.emit('focus');
   }
 
-  /** Select a token, round or node; null lets the page follow the race.
-   *  @param {Selection | null} choice */
+  /** null lets the page follow the race. @param {Selection | null} choice */
   select(choice) {
     this.chosen ||= Boolean(choice?.picked);
     const moved = choice !== null && choice.lane !== this.focus;
@@ -249,13 +231,12 @@ export class Race extends Emitter {
     this.emit('select');
   }
 
-  /** Select what the visitor picked. @param {Lane} lane
-   *  @param {Pick<Selection, 'token' | 'round' | 'node'>} part */
+  /** Select what the visitor picked. @param {Lane} lane @param {Pick<Selection, 'token' | 'round' | 'node'>} part */
   pick(lane, part) {
     this.select({ lane: lane.name, ...part, picked: true });
   }
 
-  /** The round that the tree shows: the selected one, else the one on its way or the newest shown of the focused lane. */
+  /** The selected round of the lane in focus, else the one on its way or the newest shown. */
   get currentRound() {
     const { focused: lane, selected } = this;
     if (!lane || !lane.rounds.length) return null;

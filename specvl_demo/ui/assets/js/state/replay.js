@@ -9,12 +9,11 @@ const SHOW_S = 8; // how long a stretched replay lasts
 const WATCHABLE_S = 6; // races that last this long are shown as they were, never faster
 const VISIBLE_S = 0.3; // rounds that take less on screen are shown whole
 
-/** Moves the race's head, by itself or as the visitor wants it. */
 export class Replay extends Emitter {
   stretched = true;
   playing = false;
   rate = 1;
-  /** When the last frame was, in milliseconds. @type {number | null} */
+  /** When the last frame was. @type {number | null} */
   last = null;
 
   /** @param {Race} race */
@@ -27,13 +26,13 @@ export class Replay extends Emitter {
     });
   }
 
-  /** By what factor a stretched replay is slower than the race was; at least 1. */
+  /** How many times slower than the race a stretched replay is. */
   get stretch() {
     const { duration } = this.race;
     return duration >= WATCHABLE_S || !duration ? 1 : SHOW_S / duration;
   }
 
-  /** Play from the start, like an unseen race. */
+  /** Play from the start. */
   replay() {
     if (this.race.selected) this.race.select(null);
     this.setStretched(true);
@@ -41,14 +40,14 @@ export class Replay extends Emitter {
     this.play();
   }
 
-  /** Set whether a fast race is slowed down so that it can be followed. @param {boolean} on */
+  /** @param {boolean} on */
   setStretched(on) {
     this.stretched = on;
     this.pace();
     this.emit('change');
   }
 
-  /** Work out how fast the head moves, and tell the race how slow that is. */
+  /** Find how fast the head moves, and tell the race. */
   pace() {
     const { race } = this;
     this.rate = this.stretched ? 1 / this.stretch : 1;
@@ -78,8 +77,7 @@ export class Replay extends Emitter {
     else this.play();
   }
 
-  /** Move the head to the end of the next round of the lane in focus, or of an earlier one.
-   *  @param {number} by */
+  /** Move the head by rounds of the lane in focus. @param {number} by */
   turn(by) {
     const { race } = this;
     const lane = race.focused;
@@ -88,22 +86,20 @@ export class Replay extends Emitter {
     race.setHead(lane.totalsAfter(Math.max(0, race.roundsShown(lane) + by)).clock_s);
   }
 
-  /** Show the race to its end. */
   finish() {
     this.playing = false;
     this.race.setHead(null);
     this.race.emit('shown');
   }
 
-  /** Move the head to a place in the race, and rest there. @param {number} part of the race, 0 to
-   *  1 */
+  /** Rest at a place in the race. @param {number} part of it */
   scrub(part) {
     this.playing = false;
     this.pace();
     this.race.setHead(part * this.race.duration);
   }
 
-  /** Move the head by the time since the last frame. @param {number} now */
+  /** @param {number} now */
   step(now) {
     if (!this.playing) return;
     const passed = this.last === null ? 0 : (now - this.last) / 1000;

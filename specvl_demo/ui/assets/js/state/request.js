@@ -2,9 +2,9 @@
 
 import { W } from '../words/words.js';
 
-/** @import { Catalog, Last, Media, Method, Pair, Request, Values } from './types.js' */
+/** @import { Catalog, Media, Pair, Request } from './types.js' */
 
-/** The catalog's pair with this id. @param {Catalog} catalog @param {string} id */
+/** @param {Catalog} catalog @param {string} id */
 export const pairOf = ({ pairs }, id) => pairs.find((pair) => pair.id === id);
 
 /** The request of a form that nobody has filled in. @param {Catalog} catalog @returns {Request} */
@@ -24,8 +24,7 @@ export function blank(catalog) {
 }
 
 /** The chosen methods that are not defined for sampling, if it is asked for.
- *  @param {Catalog} catalog @param {Pick<Request, 'methods' | 'settings'>} request
- *  @param {unknown} temperature @returns {Method[]} */
+ *  @param {Catalog} catalog @param {Pick<Request, 'methods' | 'settings'>} request @param {unknown} temperature */
 export function unsampled(catalog, { methods, settings }, temperature) {
   if (!(Number(temperature) > 0)) return [];
   return catalog.methods.filter(
@@ -33,12 +32,10 @@ export function unsampled(catalog, { methods, settings }, temperature) {
   );
 }
 
-/** The changed values of sampling and loading.
- *  @param {Pick<Request, 'pair' | 'sampling' | 'loading'>} request @returns {Values} */
+/** The changed values of sampling and loading. @param {Pick<Request, 'pair' | 'sampling' | 'loading'>} request */
 export const chosen = (request) => ({ ...request.sampling, ...request.loading[request.pair] });
 
-/** What one requested race can differ in from another, in the order of W.run.changes.
- *  @param {Request} request @returns {unknown[]} */
+/** What one requested race can differ in from another, in the order of W.run.changes. @param {Request} request */
 export const parts = ({ methods, settings, ...request }) => [
   request.pair,
   paths(request.media),
@@ -49,21 +46,13 @@ export const parts = ({ methods, settings, ...request }) => [
   request.history.length,
 ];
 
-/** The paths of files as one text, equal if they are the same files. @param {Media[]} media */
+/** A text that is equal for the same files. @param {Media[]} media */
 export const paths = (media) => media.map((m) => m.path).join();
 
-/** The kinds of weights that can be chosen for a pair: only a GPU has packed ones.
- *  @param {{ [key: string]: unknown }} loading */
+/** What can be chosen of a pair's weights: only a GPU has quantised ones. @param {Pair['loading']} loading */
 export const weightKinds = (loading) => ['dtype', 'quantised'].filter((key) => key in loading);
 
-/** Which of their `parts` differ between two requests. @param {Request} before
- *  @param {Request} now */
-export function changesBetween(before, now) {
-  const [old, fresh] = [before, now].map((r) => parts(r).map((part) => JSON.stringify(part)));
-  return fresh.map((part, i) => part !== old[i]);
-}
-
-/** A request with what another one gives in its place, and the names in that that are not known.
+/** A request with what another one gives in its place, and the names there that are not known.
  *  @param {Catalog} catalog @param {Request} request @param {Partial<Request>} other */
 export function takeOver(catalog, request, other) {
   const standard = blank(catalog);
@@ -82,28 +71,7 @@ export function takeOver(catalog, request, other) {
   return { taken, unknown };
 }
 
-/** Whether a request can follow the last question: of the same pair, with its pictures or more.
- *  @param {Request} request @param {Last | null} last */
-export function mayFollow(request, last) {
-  if (!last || request.pair !== last.asked.pair) return false;
-  return request.media.length > 0 || last.asked.media.length === 0;
-}
-
-/** What Run would do, see `Form.next`. @param {Request} request @param {Last | null} last
- *  @param {boolean} followUp @returns {'same' | 'on' | 'new'} */
-export function nextTurn(request, last, followUp) {
-  if (!last) return 'same';
-  const { asked } = last;
-  const shown = paths(request.media) === paths(asked.media);
-  if (shown && request.question.trim() === asked.question.trim()) return 'same';
-  if (request.pair !== asked.pair) return 'new';
-  if (shown && !request.question.trim()) return 'new'; // the picture is described
-  const begun = shown && asked.history.length > 0;
-  return begun || (followUp && mayFollow(request, last)) ? 'on' : 'new';
-}
-
-/** What is too long or too many in a request, in a sentence; null if nothing is.
- *  @param {Request} request @param {Catalog['limits']} limits */
+/** What is too long or too many, in a sentence. @param {Request} request @param {Catalog['limits']} limits */
 export function tooMuch({ media, history, question, system }, limits) {
   const { turns, shown, question: most } = limits;
   if (question.length > most) return W.ask.long('question', question.length, most);
@@ -113,19 +81,9 @@ export function tooMuch({ media, history, question, system }, limits) {
   return n > shown ? W.chat.tooMuch(n, shown) : null;
 }
 
-/** Why a pair cannot be loaded as chosen, in a sentence; null if it can. @param {Pair} pair
- *  @param {Request} request */
+/** Why a pair cannot be loaded as chosen. @param {Pair} pair @param {Request} request */
 export function loadingRefusal({ loading, id }, request) {
   const values = request.loading[id] ?? {};
   const reasons = weightKinds(loading).map((key) => loading[key][String(values[key])]);
   return reasons.find((why) => typeof why === 'string') ?? null;
-}
-
-/** What is asked in words: where the question is empty, to describe what is shown.
- *  @param {Catalog} catalog @param {Pick<Request, 'pair' | 'question' | 'media'>} request */
-export function questionOf(catalog, { pair, question, media }) {
-  const { describe } = pairOf(catalog, pair) ?? catalog.pairs[0];
-  if (question.trim() || !media.length) return question;
-  if (media.some((m) => m.kind === 'video')) return describe.video;
-  return media.length > 1 ? describe.images : describe.image;
 }

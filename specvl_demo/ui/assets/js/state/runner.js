@@ -3,18 +3,13 @@
 import { Stream } from './stream.js';
 import { W } from '../words/words.js';
 
-const SILENT_MS = 5000; // without a batch, of which it sends one each second, the server is asked whether it is there
+const SILENT_MS = 5000; // without a batch, of which one comes each second, it asks whether the server is there
 const MOST_MISSES = 3;
 
-/** @import { Api } from './types.js' */
-/** @import { AnyRecord } from '../records/records.js' */
+/** @import { Api, Listener } from './types.js' */
 
-/** @typedef {{ status(text: string): void, record(record: AnyRecord): void }} Listener */
-
-/** Runs one request at a time on the server, and says what failed. */
 export class Runner {
   busy = false;
-  /** Whether the run was asked to stop. */
   stopping = false;
   /** @type {Listener | null} */
   on = null;
@@ -22,13 +17,12 @@ export class Runner {
   failure = null;
   /** @type {any} */
   request = null;
-  /** When something came last, in milliseconds. */
+  /** When something came last. */
   heard = 0;
   misses = 0;
   /** @type {(failure: string | null) => void} */
   resolve = () => {};
-  /** @type {ReturnType<typeof setInterval> | undefined} */
-  watch;
+  watch = 0; // a timer
 
   /** @param {Api} api */
   constructor(api) {
@@ -57,8 +51,8 @@ export class Runner {
     });
   }
 
-  /** Send a request, and hand on what comes until the run ends. Returns the error sentence, or
-   *  null. @param {object} request @param {Listener} on @returns {Promise<string | null>} */
+  /** Send a request, and hand on what comes. Returns what failed.
+   *  @param {object} request @param {Listener} on @returns {Promise<string | null>} */
   run(request, on) {
     if (this.busy) return Promise.resolve(W.run.busy);
     this.busy = true;
@@ -77,31 +71,28 @@ export class Runner {
     });
   }
 
-  /** Hand on what happens; that the run is being stopped stays said. @param {string} text */
+  /** @param {string} text */
   status(text) {
     if (!this.stopping) this.on?.status(text); // that it stops stays said
   }
 
-  /** Why a request failed: the sentence, unless the server does not answer at all.
-   *  @param {string} sentence */
+  /** Why a request failed: this, unless the server does not answer at all. @param {string} sentence */
   async reason(sentence) {
     return (await this.answers('')) ? sentence : W.run.away;
   }
 
-  /** Whether the server takes a call: one that stops no run, and so changes nothing.
-   *  @param {unknown} payload */
+  /** Whether the server takes a call that stops no run. @param {unknown} payload */
   async answers(payload) {
     return (await this.api.server.stop_run(payload).catch(() => false)) === null;
   }
 
-  /** End the run after the round it is in; one that has no name yet ends as soon as it has. */
+  /** End the run after this round; one that has no name yet ends as soon as it has. */
   stop() {
     this.stopping = true;
     if (this.busy && this.stream.run) this.api.server.stop_run(this.stream.run);
   }
 
-  /** Give up if the stream is silent because the server did not accept the request, or sends no
-   *  more. */
+  /** Give up if nothing comes: the server did not accept the request, or sends no more. */
   async look() {
     const { run } = this.stream;
     if (Date.now() - this.heard < (run ? SILENT_MS : SILENT_MS / 2)) return;
@@ -112,13 +103,12 @@ export class Runner {
     } else if (this.busy && !(await this.answers(this.request))) this.fail(W.run.refused);
   }
 
-  /** End the run with an error sentence. @param {string} sentence */
+  /** @param {string} sentence */
   fail(sentence) {
     this.failure = sentence;
     this.finish();
   }
 
-  /** End the run, and what waits for it. */
   finish() {
     if (!this.busy) return;
     clearInterval(this.watch);

@@ -8,11 +8,10 @@ import { W } from '../words/words.js';
 
 const LETTERS = /\p{L}{3,}/gu;
 const MOST_UNKNOWN = 3;
-const LONGEST_WORD = 40; // letters of a word that are repeated
-const MOST_WORDS = 60; // the shipped models were taught questions of a sentence or two
+const LONGEST_WORD = 40; // letters
+const MOST_WORDS = 60; // the shipped models were taught short questions
 
-/** What the pair cannot judge about a request, a sentence for each thing; '' if nothing.
- *  @param {Catalog} catalog @param {Request} request */
+/** What the pair cannot judge about a request, in a sentence. @param {Catalog} catalog @param {Request} request */
 export function scope(catalog, request) {
   const pair = pairOf(catalog, request.pair);
   if (!pair || pair.knows === 'anything') return '';
@@ -39,8 +38,7 @@ export function scope(catalog, request) {
   return named.length ? `${W.scope.words(named)} ${W.scope.after}` : '';
 }
 
-/** A pair made for what this one cannot judge; undefined where none is here.
- *  @param {Catalog} catalog @param {Request} request */
+/** Another pair here that can. @param {Catalog} catalog @param {Request} request */
 export function better(catalog, request) {
   const pair = pairOf(catalog, request.pair);
   if (!pair || pair.knows === 'anything') return undefined;
@@ -53,13 +51,11 @@ export function better(catalog, request) {
   return fits ? catalog.pairs.find((p) => p.available && p.knows === other) : undefined;
 }
 
-/** What a file shows: a drawn 'scenes' picture, 'photographs' of the examples; null if unknown.
- *  @param {Media} item @param {Catalog} catalog */
+/** What a file is known to show. @param {Media} item @param {Catalog} catalog */
 function kind(item, catalog) {
   const example = catalog.examples.find((e) => e.id === item.example);
   return (example && pairOf(catalog, example.pair)?.knows) ?? null;
 }
 
-/** Whether a word, or its singular, is one of these. @param {Set<string>} words
- *  @param {string} word */
+/** Whether a word, or its singular, is one of these. @param {Set<string>} words @param {string} word */
 const knows = (words, word) => words.has(word) || words.has(word.replace(/s$/, ''));

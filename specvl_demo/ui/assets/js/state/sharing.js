@@ -5,7 +5,7 @@ import * as link from './link.js';
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
-/** @import { Parts } from './types.js' */
+/** @import { Keepsake, Made, Parts } from './types.js' */
 
 const TRACE = 'race.trace.jsonl';
 const MADE = {
@@ -14,15 +14,13 @@ const MADE = {
   pdf: ['race.pdf', 'image/svg+xml'],
 };
 
-/** Keeps the race as a link, a trace, a page or a figure. */
 export class Sharing {
   /** @param {Parts} parts */
   constructor(parts) {
     this.parts = parts;
   }
 
-  /** Save the race in one of these ways.
-   *  @param {'link' | 'embed' | 'trace' | 'page' | 'figure' | 'pdf'} as */
+  /** @param {Keepsake} as */
   async save(as) {
     const written = trace.write(trace.recordsOf(this.parts.race));
     if (as === 'link') await this.link();
@@ -31,8 +29,7 @@ export class Sharing {
     else await this.make(as, written);
   }
 
-  /** Have the server make a file of the trace, and offer it. @param {'page' | 'figure' | 'pdf'} as
-   *  @param {string} written */
+  /** Have the server make a file of the trace. @param {Made} as @param {string} written */
   async make(as, written) {
     const { api, race, stage } = this.parts;
     stage.tell(W.run.sharing);
@@ -45,14 +42,14 @@ export class Sharing {
     stage.tell(problem || W.run.shared(MADE[as][0]), problem !== '');
   }
 
-  /** The address of the race's trace, if it has one on this server. */
+  /** Where the race's trace lies on this server, if it does. */
   get traceAddress() {
     const { catalog, race } = this.parts;
     const { example, from } = race.meta;
     return from ?? catalog.examples.find(({ id }) => id === example)?.trace;
   }
 
-  /** Copy what shows the race within another page: this page, or the file that Save makes. */
+  /** Copy the code that shows the race within another page: by this page, or the file that Save makes. */
   async embed() {
     const { stage } = this.parts;
     const src = this.traceAddress ? link.toTrace(this.traceAddress, true) : 'race.html';
@@ -62,7 +59,7 @@ export class Sharing {
     else stage.tell(code);
   }
 
-  /** Put a link into the clipboard and the address bar: to a trace on this server, else to the form's request. */
+  /** Copy a link, and open it: to a trace on this server, else to the form's request. */
   async link() {
     const { form, race, stage } = this.parts;
     const { media, history: turns } = form.request;
@@ -78,9 +75,8 @@ export class Sharing {
   }
 }
 
-/** Offer a file that the server made. Returns what went wrong, '' if nothing did. made: the
- *  server's answer; failed: the sentence where it gives none. @param {Parts} parts
- *  @param {any} made @param {string[]} file its name and type @param {string} failed
+/** Offer a file that the server `made`. Returns what went wrong: what it says, or `failed`.
+ *  @param {Parts} parts @param {any} made @param {string[]} file its name and type @param {string} failed
  *  @returns {Promise<string>} */
 export async function deliver({ download, runner }, made, [name, type], failed) {
   const file = made?.url && (await fetch(new URL(made.url, document.baseURI)).catch(() => null));
@@ -89,7 +85,7 @@ export async function deliver({ download, runner }, made, [name, type], failed) 
   return '';
 }
 
-/** Put a text into the clipboard, and return whether that worked. @param {string} text */
+/** Returns whether it could be copied. @param {string} text */
 const copy = (text) =>
   navigator.clipboard?.writeText(text).then(
     () => true,

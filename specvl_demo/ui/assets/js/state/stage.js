@@ -9,23 +9,16 @@ import * as trace from '../records/trace.js';
 import { doubt } from '../records/verdict.js';
 import { W } from '../words/words.js';
 
-/** @import { Example, Meta, Parts, Turn } from './types.js' */
-/** @import { AnyRecord } from '../records/records.js' */
+/** @import { AnyRecord, Example, Meta, Offer, Parts, Turn } from './types.js' */
 
-/** What can come next: 'follow', another question about the same pictures; 'again', the same once
- *  more; 'undrawn', the same without drawing it. @typedef {'follow' | 'again' | 'undrawn'} Offer */
-
-/** Puts races on the page, and tells what stands around them. */
 export class Stage extends Emitter {
-  /** Something that a viewer of the race must know: what went wrong, or that it differs from the form's. */
   notice = { text: '', wrong: false };
   /** @type {Offer[]} */
   offers = [];
-  /** What the machine is doing while nothing is written yet; '' once there is something to see. */
   waiting = '';
   undrawn = false;
   outdated = false;
-  /** The example whose race is on its way. @type {Example | null} */
+  /** Its race is on its way. @type {Example | null} */
   coming = null;
 
   /** @param {Parts} parts */
@@ -46,26 +39,26 @@ export class Stage extends Emitter {
     form.on('say', ({ text, wrong }) => wrong && this.tell(text, true));
   }
 
-  /** Set the notice above the race. @param {string} text */
+  /** Set the notice: what is wrong, or that the race is not the form's. @param {string} text */
   tell(text, wrong = false) {
     this.notice = { text, wrong };
     this.emit('notice');
   }
 
-  /** Say what the machine is doing while nothing is written yet. @param {string} text */
+  /** Say what the machine does while nothing is written. @param {string} text */
   setWaiting(text) {
     this.waiting = text;
     this.emit('waiting');
   }
 
-  /** Set what can come next. @param {Offer[]} next */
+  /** @param {Offer[]} next */
   offer(...next) {
     this.offers = next;
     this.emit('offers');
   }
 
-  /** Find whether the form asks another race than the one on the page: then grey it, pause its
-   *  replay and say so; else clear the notice. An error stays visible. */
+  /** Find whether the form asks another race than the one on the page, which then is grey and rests. An error stays
+   *  visible. */
   compareWithForm() {
     const { form } = this.parts;
     const { form: key, asked, question, scope } = this.parts.race.meta;
@@ -82,8 +75,7 @@ export class Stage extends Emitter {
     this.tell(this.outdated ? differs : '');
   }
 
-  /** Show a race of these records, and play it or not. @param {AnyRecord[]} records
-   *  @param {Meta} meta @param {boolean} play */
+  /** @param {AnyRecord[]} records @param {Meta} meta @param {boolean} play */
   show(records, meta, play) {
     const { drawing, form, race, replay } = this.parts;
     if (form.running) {
@@ -107,8 +99,8 @@ export class Stage extends Emitter {
     if (drawing.share === undefined) drawing.measure(() => replay.playing).catch(() => null);
   }
 
-  /** Show a race, with its request in the form. @param {AnyRecord[]} records @param {Meta} meta
-   *  @param {boolean} play */
+  /** Show a race, with its request in the form.
+   *  @param {AnyRecord[]} records @param {Meta} meta @param {boolean} play */
   bringOut(records, meta, play) {
     const { form } = this.parts;
     const { asked } = meta;
@@ -119,14 +111,14 @@ export class Stage extends Emitter {
     this.show(records, asked ? { ...meta, form: form.key() } : meta, play);
   }
 
-  /** Show a kept race again, with the form as it was. @param {AnyRecord[]} records @param {Meta} meta */
+  /** Show a kept race again, with its request and its files. @param {AnyRecord[]} records @param {Meta} meta */
   async again(records, meta) {
     const { running } = this.parts.form;
     const revived = !running && meta.asked && (await revive(meta.asked, this.parts));
     this.bringOut(records, { ...meta, ...revived }, true);
   }
 
-  /** Show an example's recorded race at once; Run then makes it live. @param {Example} example */
+  /** Show an example's recorded race. @param {Example} example */
   async example(example) {
     const { form, race } = this.parts;
     if (form.running) return;
@@ -140,7 +132,7 @@ export class Stage extends Emitter {
     }
     try {
       const records = await trace.fetched(example.trace);
-      if (this.coming !== example) return; // what a visitor types or picks meanwhile stays
+      if (this.coming !== example) return; // the visitor chose another
       const asked = form.of(example);
       const facts = { question, price, machine, recorded, compared, scope };
       const own = { example: id, form: form.key(asked), asked };
@@ -151,15 +143,14 @@ export class Stage extends Emitter {
     }
   }
 
-  /** The lane whose text a follow-up to a stopped race continues; null if AR's is complete. */
+  /** The lane whose text a follow-up continues, where that is not AR's whole answer. */
   get from() {
     const { followed, baseline } = this.parts.race;
     const cut = (baseline && followed !== baseline) || followed?.end?.stop === 'cancelled';
     return followed && cut ? followed.title : null;
   }
 
-  /** Offer what the race allows: a visitor's own without a fault can be followed, once; one that
-   *  was disturbed can be measured undrawn. */
+  /** Offer what can come next: a visitor's own race can be followed, once; a disturbed one can be measured undrawn. */
   offerNext() {
     const { race, form } = this.parts;
     const { source, asked, gone } = race.meta;

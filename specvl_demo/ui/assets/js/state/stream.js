@@ -3,33 +3,31 @@
 
 /** @import { StreamEvent } from './types.js' */
 
-/** Hands out the events of one run's batches. */
 export class Stream {
-  /** The names of runs that are over. @type {Set<string>} */
+  /** Names of runs. @type {Set<string>} */
   over = new Set();
   /** @type {string | null} */
   run = null;
   next = 0;
 
-  /** on: a function for each kind of event, one for all records. @param {{ [kind: string]: (event: any) => void }} on */
+  /** @param {{ [kind: string]: (event: any) => void }} on by kind of event; 'record' for all records */
   constructor(on) {
     this.on = on;
   }
 
-  /** Prepare for another run; late batches of the one before must not be mistaken for it. */
+  /** Prepare for another run. */
   reset() {
     if (this.run) this.over.add(this.run);
     this.accept(null);
   }
 
-  /** From now on take only this run's batches; null: those of the next that comes.
-   *  @param {string | null} run */
+  /** Take this run's batches; null: those of the next that comes. @param {string | null} run */
   accept(run) {
     this.run = run;
     this.next = 0;
   }
 
-  /** Hand out the events of one batch as it came from the server. @param {string} text */
+  /** @param {string} text of one batch */
   feed(text) {
     if (!text) return;
     /** @type {{ run: string, seq: number, events: StreamEvent[] }} */

@@ -7,7 +7,9 @@ import type { Race } from './race.js';
 import type { Replay } from './replay.js';
 import type { Runner } from './runner.js';
 import type { Stage } from './stage.js';
-import type { AnyRecord, Remarks, Scalar, Thumbnail } from '../records/records.js';
+import type { AnyRecord, Lane, Remarks, Scalar, Thumbnail } from '../records/types.js';
+
+export type * from '../records/types.js';
 
 /** A picture or clip on the server. example: the id of the example that it comes from. */
 export interface Media {
@@ -203,6 +205,120 @@ export interface Rules {
   tokens: number;
   load: number;
   drafts: number;
+}
+
+/** A token of a lane, a round, or a node that is no token of the answer. picked: by the visitor. */
+export interface Selection {
+  lane: string;
+  token?: number;
+  round?: number;
+  node?: number;
+  picked?: boolean;
+}
+
+/** A token to continue with in place of the lane's token `index`. */
+export interface BranchPoint {
+  lane: Lane;
+  index: number;
+  id: number;
+  text: string;
+}
+
+/** How much is drawn while lanes compute. */
+export type Pace = 'full' | 'steady' | 'calm' | 'undrawn';
+
+/** Milliseconds between two passes of text, and of tree, inspector and charts; batches a second of the server. */
+export interface PaceLimits {
+  text: number;
+  heavy: number;
+  hz: number;
+}
+
+/** The processor seconds that drawing has taken so far, and the cores of the machine. */
+export type ComputingTime = () => Promise<{ seconds: number; cores: number }>;
+
+/** What can come next: 'follow', another question about the same pictures; 'again', the same once
+ *  more; 'undrawn', the same without drawing it. */
+export type Offer = 'follow' | 'again' | 'undrawn';
+
+/** What Run does: 'same' asks the last question again, 'on' adds a turn to its conversation, 'new'
+ *  begins another one. */
+export type NextTurn = 'same' | 'on' | 'new';
+
+/** An example as it was before a file took the place of its pictures. */
+export type Replaced = Pick<Request, 'media' | 'question' | 'pair' | 'methods' | 'settings'>;
+
+/** What a request asks in words. */
+export type Asking = Pick<Request, 'pair' | 'question' | 'media'>;
+
+/** A file on its way to the server, with the share that is sent. */
+export interface Pending {
+  file: File;
+  kind: Media['kind'];
+  share: number;
+}
+
+/** A file that did not become part of the question. */
+export interface Refused {
+  name: string;
+  why: string;
+}
+
+/** Makes a picture no larger than the model sees it. */
+export type Shrink = (file: File) => Promise<File>;
+
+/** What hears of a run. */
+export interface Listener {
+  status(text: string): void;
+  record(record: AnyRecord): void;
+}
+
+/** As what a race can be kept; the server makes the last three. */
+export type Made = 'page' | 'figure' | 'pdf';
+export type Keepsake = 'link' | 'embed' | 'trace' | Made;
+
+/** What a link asks. example: the id of the example whose pictures it means; without: it was of others. */
+export interface Linked extends Partial<Request> {
+  example?: string;
+  without?: boolean;
+}
+
+/** A form as it was left. run: the request of the race beside it, which it `fits`; left: that race still ran. */
+export interface KeptForm {
+  request: Request;
+  example: string | null;
+  run: string | null;
+  fits: boolean;
+  left: boolean;
+}
+
+/** The view that is open. picked: the one that the visitor chose. */
+export interface Tabs {
+  picked: string | null;
+  open: (name: string, fresh: boolean) => void;
+}
+
+/** Where the questions of a bench come from. */
+export type Source = 'shipped' | 'files' | 'form' | 'examples';
+
+/** A question of a bench. */
+export interface BenchQuestion {
+  kind: string;
+  question: string;
+  media: Media[];
+}
+
+/** A method of a bench. colour: its number, see `coloursOf`. */
+export interface ReportRow {
+  name: string;
+  colour?: number;
+}
+
+/** A pair in a race: seconds before the first token and for each, and the `free` share of the machine. */
+export interface Speed {
+  before: number;
+  token: number;
+  free: number;
 }
 
 /** An event of the stream (ui/serve); records come under their own kind. */

@@ -1,6 +1,6 @@
 /* Every word of Compare; see words.js. */
 
-import { count } from './words.js';
+import { W, count } from './words.js';
 
 /** A rough time in words. */
 const about = (seconds) =>
@@ -63,18 +63,18 @@ export const COMPARE = {
     `Asked of ${pair}, the pair chosen in Race. Drop questions (.jsonl), pictures or a bench --json here.`,
   form: 'Or add a .jsonl file and its pictures. A line of a .jsonl file is {"question": "…", "images": ["file.jpg"]}, with an "answer" where a short one is right.',
   columns: {
-    τ: 'Tokens per check by the large model, including its own: no speedup can be larger.',
-    'same as AR': 'Whether every answer is exact: the autoregressive one, token for token.',
+    τ: W.track.tauHelp,
+    'same as AR': 'Whether every answer is the autoregressive one, token for token.',
     'F1 of words':
-      'How far the words of the answers are those of the right ones: 1 where all are, 0 where none is. F1 is the harmonic mean of the shares of right words among those written, and among those asked for.',
+      'How far the words of the answers are the right ones, 0 to 1: the harmonic mean of their shares of the words written, and of those asked for.',
   },
-  step: 'An AR step is one token written the plain way, by the large model alone.',
+  step: 'An AR step: one token written by the large model alone.',
   answers: 'The answers',
   cut: (tokens) => `… (cut at ${count(tokens, 'token')})`,
   reference: (text) => `Right: ${text}`,
   kinds: 'Speedup by kind of question',
   kindsHelp:
-    'All tokens over all seconds, divided by those of autoregressive decoding. Small: the 95 % interval over questions of the kind (a bootstrap).',
+    'All tokens over all seconds, divided by those of autoregressive decoding. Small: the 95 % interval (a bootstrap over questions).',
   race: 'Show a race on such a question',
   all: 'all',
   papers: 'The five papers',

@@ -4,7 +4,7 @@ export const WHATIF = {
   title: 'What if the drafter were different?',
   play: 'Race it',
   reset: 'As recorded',
-  help: 'The answer stays the same. The records say for each token whether the drafter guessed it and how sure it was; from that and the recorded costs, your browser simulates the race.',
+  help: 'The answer stays the same. From the recorded guesses, how sure they were, and the recorded costs, your browser simulates the race.',
   ar: 'Autoregressive',
   recorded: (title) => `${title}, recorded`,
   simulated: 'Simulated',
@@ -14,7 +14,7 @@ export const WHATIF = {
   costs: (c, percent) => [
     `A round has a fixed cost of ${c.fixed.toFixed(2)} autoregressive steps, plus ${c.perToken.toFixed(3)} for each of the ${c.drafted.toFixed(1)} tokens that it drafts on ${c.gamma} levels: ${c.rho.toFixed(2)} in total. It yields ${c.tau.toFixed(2)} tokens.`,
     c.even === null
-      ? 'With its draft length and its costs it could not be faster than autoregressive decoding, even if every guess were right.'
+      ? 'At these costs it could not be faster than autoregressive decoding, even if every guess were right.'
       : `It breaks even at ${percent(c.even)} right guesses, of those checked.`,
   ],
   other: (s, r) =>
@@ -29,23 +29,23 @@ export const WHATIF = {
   sliders: {
     quality: [
       'Right guesses, of those checked',
-      'Of the tokens that the large model checked, the share that the drafter had guessed. What was drafted behind a wrong guess is not checked, so it is more than the share kept of all drafts. A better drafter first gains the tokens that it almost guessed.',
+      'Of the tokens that the large model checked, the share that the drafter had guessed; what was drafted behind a wrong guess is not checked. A better drafter first gains the tokens that it almost guessed.',
     ],
     gamma: [
       'Draft length γ',
-      'How many tokens are guessed one after another in a round before the large model checks them.',
+      'How many tokens a round guesses, one after another, before the large model checks them.',
     ],
     draft: [
       'Drafter cost c',
-      'The cost of one guessed token (one level of a tree), in steps of the autoregressive lane.',
+      'The cost of one guessed token (one level of a tree), in autoregressive steps.',
     ],
     row: [
       'Verification cost per token',
-      'What each guessed token adds to the pass that checks it, in steps of the autoregressive lane. Almost nothing on a GPU, more on a CPU.',
+      'What each guessed token adds to the pass that checks it, in autoregressive steps. Almost nothing on a GPU, more on a CPU.',
     ],
     requests: [
       'Requests at once',
-      'How many answers share every pass of the models. Each adds its drafted tokens to the verification pass, but only one token to a plain step, so speculation gains less.',
+      'How many answers share every pass. Each adds its drafts to a verification, but only one token to a plain step, so speculation gains less.',
     ],
   },
 };

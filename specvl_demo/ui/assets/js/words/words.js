@@ -58,6 +58,10 @@ const agree = (alike) => (alike === null ? '' : `; ${portion(alike)} of the text
 
 const proposed = (text, p) => `The drafter proposed ${text}${p ? ` with probability ${p}` : ''}`;
 
+const TOKEN = 'a word, a part of one, or a punctuation mark';
+
+const unadded = (name, why) => `${name} was not added: ${why}`;
+
 const SILENT = 'The server does not answer: it was stopped or cannot be reached.';
 
 export const W = {
@@ -84,18 +88,18 @@ export const W = {
     missing: 'The lane in focus has another token here.',
     exact: 'exact',
     plainHelp:
-      'The large model alone, which writes one token after the other, each with a pass of its own (an “AR step”). The others are measured against it.',
+      'The large model alone, one token a pass (an “AR step”). The others are measured against it.',
     nearly: 'equal up to rounding',
     exactHelp: (dtype, weights) =>
-      `Its checks give the same numbers as plain steps ${weights ? `with the same ${weights}` : `in ${dtype}`} on the same machine, bit for bit: the answer is the autoregressive one, token for token.${dtype === 'float32' ? '' : ' On a GPU this is the slower, exact way, for the autoregressive lane too.'}`,
+      `Its checks give the same numbers as plain steps ${weights ? `with the same ${weights}` : `in ${dtype}`} on the same machine, bit for bit: the answer is the autoregressive one, token for token.${dtype === 'float32' ? '' : ' On a GPU this is slower, for the autoregressive lane too.'}`,
     nearlyHelp: (dtype) =>
-      `A pass over many tokens rounds differently than a pass over one in ${dtype}: where two tokens are almost equally likely, the answer may take the other one. The command line’s --exact on takes the slower, exact way.`,
+      `In ${dtype} a pass over many tokens rounds differently than one over one: where two tokens nearly tie, the answer may take the other. The command line’s --exact on is slower and exact.`,
     instead: (text) => `Let through; the target would have written “${text}”.`,
     by: (view) => `mostly the guess of: ${view}`,
     relaxed: (n) => `${n} relaxed`,
     lossy: 'may differ',
     lossyHelp:
-      'A relaxed method: its answer may differ from the large model’s own. Relaxed tokens are marked.',
+      'A relaxed method: its answer may differ from the large model’s. Relaxed tokens are marked.',
     rejectedHelp: 'drafted, but rejected by the target',
     end: 'the end of the answer',
     parts: (kinds) => `one character from ${count(kinds.length, 'token')}: ${kinds.join(', ')}`,
@@ -111,23 +115,22 @@ export const W = {
     caption: 'The race: progress and speed of every lane',
     lane: 'Lane',
     laneHelp:
-      'A way to decode the answer. All lanes have the same large model and question. They take turns, and each has its own clock.',
+      'A way to decode the answer. All have the same large model and question, take turns, and have their own clocks.',
     bar: 'Tokens',
-    barHelp: 'How many tokens (pieces of words) each lane has written so far.',
+    barHelp: 'Tokens (pieces of words) written so far.',
     speedup: 'Speedup',
     speedupHelp:
-      'Tokens per second, divided by those of the autoregressive lane. Reading the question is not included.',
+      'Tokens per second over those of the autoregressive lane, without reading the question.',
     speed: 'Tokens/s',
-    speedHelp:
-      'Tokens written per second of the lane’s own compute time, without reading the question.',
+    speedHelp: 'Tokens per second of this lane’s compute time, without reading the question.',
     tau: 'Tokens per check (τ)',
     tauHelp:
-      'Acceptance length: the average number of tokens per check by the large model, including its own token. The speedup can never be larger.',
+      'Acceptance length: tokens per check by the large model, its own included. No speedup can be larger.',
     clock: 'Time',
-    clockHelp: 'This lane’s own compute time, without reading the question.',
+    clockHelp: 'This lane’s compute time, without reading the question.',
     where: 'Time goes to',
     whereHelp:
-      'Shares of drafting (guessing), verifying (one pass of the large model), committing (keeping the caches right) and everything else.',
+      'Shares of drafting (guessing), verifying (a pass of the large model), committing (keeping the caches right) and the rest.',
     about: (x) => `about ${x}×`,
     timed: (seconds) => `Timed ${seconds.length} times: ${seconds.join(', ')}`,
     unknown: (why) => `Speedup not measured: ${why}.`,
@@ -142,7 +145,7 @@ export const W = {
     rejected: 'rejected',
     other: 'not as autoregressive',
     otherHelp:
-      'Words in bold in a frame: here this answer and the autoregressive one differ, once both are complete.',
+      'Bold words in a frame: here two complete answers differ, this and the autoregressive one.',
     showRejected: 'Show rejected drafts',
   },
   charts: {
@@ -156,13 +159,13 @@ export const W = {
       'How long autoregressive decoding took for as many tokens, over this lane’s time. Pale where times are doubtful.',
     speedupSay: (rows) => `Running speedup: ${rows.map(([t, s]) => `${t} ${s}`).join(', ')}.`,
     without: (title) => `${title}: not timed`,
-    noSpeedup: ({ sentence, about }, titles = []) =>
+    noSpeedup: ({ sentence, about = null }, titles = []) =>
       `Speedup${titles.length ? ` of ${list(titles)}` : ''} ${about ? 'only rough' : 'not measured'}: ${sentence}.`,
     rough: (title, x) => `${title} about ${x.toFixed(1)}×`,
     shaded: (most) => `drafts kept (full height: ${most})`,
     byDepth: 'Drafted tokens kept',
     byDepthHelp:
-      'Of the tokens drafted at each depth after an accepted draft, the share that was kept; depths with fewer than five drafts are left out',
+      'Of the tokens drafted at each depth after an accepted draft, the share that was kept; depths with fewer than five are left out',
     byDepthLater: 'Known once the race is over.',
     byDepthNone: 'Nothing was drafted.',
     byDepthFew: 'Fewer than five drafts: a rough picture.',
@@ -176,7 +179,7 @@ export const W = {
   },
   tree: {
     title: 'Token tree',
-    help: 'What was guessed in one round. Each point is a guessed token, and each level is one position further in the answer; the number is the drafter’s probability. Green: the large model confirmed it. Orange or grey: not used. Blue: what the large model wrote itself. Pick any of them. ␣ is a space, ↵ a new line, ■ the end of the answer.',
+    help: 'What one round guessed. Each point is a token, each level one position further in the answer; the number is the drafter’s probability. Green: confirmed by the large model. Orange or grey: not used. Blue: written by the large model. ␣ is a space, ↵ a new line, ■ the end of the answer.',
     making: (title, round, n, checking) =>
       `${title} · round ${round + 1} · ${checking ? `checking all ${n} in one pass` : `guessing ${count(n, 'token')}`}`,
     slider: 'Round',
@@ -199,7 +202,7 @@ export const W = {
   },
   strip: {
     title: 'The tree of every round',
-    help: 'From the top down: the deeper, the further ahead was guessed; the wider, the more alternatives. Coloured: what the large model kept. A click opens the round.',
+    help: 'Deeper: guessed further ahead; wider: more alternatives. Coloured: what the large model kept. A click opens the round.',
     round: (i, drafted, kept, deep, wide) =>
       `Round ${i + 1}: ${count(drafted, 'drafted token')}, ${kept} kept; ${deep} deep, ${wide} wide`,
     say: (title, shapes) =>
@@ -248,7 +251,7 @@ export const W = {
     close: 'Close the inspector',
     drafter: 'drafter',
     draws: (gap, overlap) =>
-      `These two are after temperature and top-p; the table below has them before. Sampling decides here: every token has a random number, fixed by the seed, and the token with the highest sum of log-probability and number is chosen${gap ? `; the second was ${gap} nats behind` : ''}.${overlap ? ` A drafter with the same numbers agrees in at most ${overlap} of all cases: the overlap of both distributions.` : ''}`,
+      `These two are after temperature and top-p, the table below is before. Sampling decides: every token has a random number, fixed by the seed, and the highest sum of that and log-probability wins${gap ? `; the second was ${gap} nats behind` : ''}.${overlap ? ` A drafter with the same numbers agrees at most ${overlap} of the time: the overlap of both distributions.` : ''}`,
     hint: 'Pick a token in an answer or in the tree to see where it comes from.',
     round: (i) => `Round ${i + 1}`,
     roundFacts: (drafted, kept, clock) => `${drafted} drafted, ${kept} kept, at ${clock}`,
@@ -275,7 +278,7 @@ export const W = {
   patches: {
     looks: 'Where it looked',
     looksNote:
-      'The drafter’s own attention as it guessed this token, beside its mean over the answer: bright patches were looked at more than usual.',
+      'The drafter’s attention as it guessed this token, beside its mean over the answer: bright patches got more than usual.',
     little: 'less',
     much: 'more than usual',
     seen: (view) => `What it saw: ${view}`,
@@ -368,9 +371,8 @@ export const W = {
     count: (i, n) => `${i} of ${n}`,
     keys: 'Arrow keys lead on and back, Escape leaves.',
     begin: (title, by) =>
-      `A large model is asked this. With ${title} it need not write token after token: ${by} guesses ahead. (A token is a word, a part of one, or a punctuation mark.)`,
-    plain:
-      'A large model is asked this. It writes one token after the other: a word, a part of one, or a punctuation mark.',
+      `A large model is asked this. With ${title} it need not write token after token: ${by} guesses ahead. (A token is ${TOKEN}.)`,
+    plain: `A large model is asked this. It writes one token after the other: ${TOKEN}.`,
     step: 'The large model writes one token.',
     nothing: 'Nothing is guessed here: the large model writes one token.',
     drafted: ({ drafted, branches, shown }, by) => {
@@ -429,7 +431,7 @@ export const W = {
     untyped: (words) => `Empty: the model is asked “${words}”`,
     uploading: 'The race begins as soon as the file is there.',
     greedy: (titles) =>
-      `${list(titles)} ${titles.length === 1 ? 'is' : 'are'} not defined for sampling, and left out: set the temperature to 0 to include ${titles.length === 1 ? 'it' : 'them'}.`,
+      `Not defined for sampling, and left out: ${list(titles)}. At temperature 0 all can race.`,
     long: (what, n, most) =>
       `The ${what} has ${grouped(n)} characters; ${grouped(most)} are the limit. Shorten it, then run.`,
   },
@@ -438,8 +440,7 @@ export const W = {
     dtype: 'Precision',
     dtypeHelp: 'The number format of the computation; changing it loads the pair again.',
     quantised: 'Quantisation',
-    quantisedHelp:
-      'The target’s weights in fewer bits: less memory, but slower verification of many tokens.',
+    quantisedHelp: 'Weights of the target in fewer bits: less memory, slower verification.',
     fits: (way) => (way ? `what fits (${way})` : 'what fits'),
     ways: {
       '8bit': '8 bits',
@@ -447,7 +448,7 @@ export const W = {
     },
     detail: 'Picture detail',
     detailHelp:
-      'In millions of pixels: larger pictures are scaled down. Many models use more tokens for more pixels.',
+      'In millions of pixels, to which larger pictures are scaled down. Many models use more tokens for more.',
     ran: (target, dtype, device, visual, all) =>
       `The last race ran in ${dtype} on ${device} (${target}); ${visual} of the ${all} tokens it read were pictures.`,
   },
@@ -498,14 +499,13 @@ export const W = {
     remove: (name) => `Remove ${name}`,
     sending: (name) => `Sending ${name}…`,
     unknown: (name, types) =>
-      `${name} was not added: it is neither a picture nor a clip that can be read (${types}).`,
-    broken: (name) =>
-      `${name} was not added: your browser cannot show it as a picture. It may be damaged.`,
+      unadded(name, `it is neither a picture nor a clip that can be read (${types}).`),
+    broken: (name) => unadded(name, 'your browser cannot show it as a picture. It may be damaged.'),
     refusedRun: (name) =>
       `${name} could not be used. Remove it to run without it, or add another file.`,
-    large: (name, size, most) => `${name} was not added: it has ${size}, and the limit is ${most}.`,
-    empty: (name) => `${name} was not added: the file is empty.`,
-    many: (name, n) => `${name} was not added: a question can have up to ${n} files.`,
+    large: (name, size, most) => unadded(name, `it has ${size}, and the limit is ${most}.`),
+    empty: (name) => unadded(name, 'the file is empty.'),
+    many: (name, n) => unadded(name, `a question can have up to ${n} files.`),
     moving: (name) => `${name} counts as a clip if it moves.`,
     noCamera: 'No camera could be used. Allow it for this page, or upload a picture.',
     failed: (name) => `${name} could not be uploaded. Check the connection, then add it again.`,
@@ -515,7 +515,7 @@ export const W = {
     example: (title) =>
       `There is no recorded race for “${title}”. Press Run the race to see its answers side by side.`,
     title: 'Watch a model answer twice',
-    text: 'Pick an example, or add a picture and a question, and run the race: all lanes answer side by side.',
+    text: 'Pick an example, or add a picture and a question, and run the race.',
   },
   run: {
     recorded: 'Recorded race',
@@ -523,7 +523,7 @@ export const W = {
     live: 'Live',
     yours: 'Your race',
     recordedOn: (machine, { when = '', processor = '' } = {}) =>
-      `Recorded${when ? ` on ${when}` : ''} on ${processor ? `${processor}, ` : ''}${machine}. On another processor live numbers may differ, and where tokens nearly tie, the answer.`,
+      `Recorded${when ? ` on ${when}` : ''} on ${processor ? `${processor}, ` : ''}${machine}. On another processor numbers may differ, and where tokens nearly tie, the answer.`,
     queue: (place) => `Waiting: ${place === 1 ? 'you are next' : `number ${place} in line`}.`,
     loading: (what) => `Loading the models${what ? `: ${what}` : ''}…`,
     waited: (stage, seconds) => `${stage} ${seconds} s so far.`,
@@ -546,13 +546,13 @@ export const W = {
     unbegun: 'Stopped before the first word: there is no answer.',
     rerun: 'Run again',
     busy: 'A race is running; stop it first.',
-    brokenLink: 'The link is damaged: what it asks for cannot be read. Ask for it once more.',
+    brokenLink: 'The link is damaged and cannot be read. Ask for it again.',
     unknownLink: (names) =>
-      `The link asks for ${list(names.map((name) => `“${String(name).slice(0, 40)}”`))}, which ${names.length === 1 ? 'is' : 'are'} not known here. Everything else is in the form.`,
+      `The link asks for ${list(names.map((name) => `“${String(name).slice(0, 40)}”`))}, not known here. The rest is in the form.`,
     fromLink: (without) =>
       `These settings came with a link${without ? ', without its pictures: add yours' : ''}. Run the race to see its answers.`,
     refused:
-      'The server did not accept this question: one of its files was not uploaded, or is no longer there. Remove it and add it again.',
+      'The server did not accept this question: one of its files is not there. Remove it and add it again.',
     lost: `${SILENT} What has arrived is kept; run again when the server is back.`,
     away: `${SILENT} Try again when it is back.`,
     measure: 'Measure without drawing',
@@ -585,12 +585,12 @@ export const W = {
       embed: 'Code for another web page',
     },
     sharing: 'Making the file…',
-    shared: (name) => `${name} shows the whole race: it opens in any browser, without this page.`,
+    shared: (name) => `${name} shows the whole race in any browser, without this page.`,
     notShared: 'The file could not be made. Try again, or download the trace.',
     linked: 'The link is in the address bar and on the clipboard.',
-    embedded: 'The code that shows this race on another page is on the clipboard.',
+    embedded: 'The code for another page is on the clipboard.',
     embeddedFile:
-      'The code is on the clipboard. It shows race.html, the page that Save makes: put it beside yours.',
+      'The code is on the clipboard. It shows race.html, which Save makes: put that beside your page.',
     linkInBar: 'The link is in the address bar; copy it from there.',
     linkWithout: 'Your own pictures are not part of it.',
     linkAlone: 'The conversation before it is not either.',
@@ -605,11 +605,10 @@ export const W = {
     verdict: 'The paper’s claim, tested here',
     first: 'Reading a race',
     firstText:
-      'A small drafter guesses ahead; the large target checks all guesses in one pass and keeps what it agrees with. Every token of an answer is coloured by where it comes from, and underlined in its own way.',
+      'A small drafter guesses ahead; the large target checks all guesses in one pass and keeps what it agrees with. Every token is coloured and underlined by where it comes from.',
     origins: {
-      draft: 'guessed by the drafter, and exactly what the target would have written',
-      relaxed:
-        'guessed by the drafter and let through, although the target itself would have written something else',
+      draft: 'guessed, and exactly what the target would have written',
+      relaxed: 'guessed and let through, although the target would have written something else',
       target: 'a correction, or a bonus after everything drafted was kept',
       rejected: 'guessed, but the target wanted something else',
     },
@@ -619,9 +618,8 @@ export const W = {
     clear: 'New conversation',
     copy: (n) => `Copy answer ${n}`,
     on: (n, pictures) => {
-      const seen = `${n === 1 ? 'its' : 'their'} ${pictures === 1 ? 'picture' : 'pictures'}`;
-      const several = n > 1 || pictures > 0;
-      return `Continues the conversation: ${count(n, 'earlier question')}${pictures ? ` and ${seen}` : ''} ${several ? 'are' : 'is'} included.`;
+      const seen = pictures ? ` and ${count(pictures, 'picture')}` : '';
+      return `Continues the conversation, with ${count(n, 'earlier question')}${seen}.`;
     },
     fresh: 'Asked by itself.',
     keepOn: 'Ask as a follow-up',
