@@ -404,7 +404,7 @@ def test_every_node_of_the_tree_tells_what_became_of_it(opened):
     opened.evaluate("(round) => specvl.race.select({lane: 'sage', round})", at)
     tree.locator("path.node").click()
     assert opened.evaluate("specvl.race.focused.tokens[specvl.race.selected.token].at") == 2
-    expect(why).to_contain_text("is what the target wanted at this place")
+    expect(why).to_contain_text("is what the target wanted here")
 
 
 CHARACTERS = """() => {

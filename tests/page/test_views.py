@@ -206,7 +206,7 @@ def test_a_bench_of_own_questions_reads_them_as_the_command_line_does(opened, tm
     )
     expect(view.locator("#vl-c-source")).to_have_value("files")
     expect(view.locator(".vl-c-drop")).to_contain_text("2 files: mine.jsonl, one.png")
-    expect(view.get_by_text("A line of a .jsonl file is")).to_be_visible()
+    expect(view.get_by_text("A line is")).to_be_visible()
     opened.locator("#vl-c-run").click()
     status = view.locator("[role=status]")
     expect(status).to_contain_text("A question names two.png, which was not added")

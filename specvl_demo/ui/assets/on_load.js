@@ -1,12 +1,11 @@
-// The body of a function that Gradio calls once the board is there, with `element`, `server`, `trigger`, `watch`
-// and `props`; `assets.py` fills in the names. Addresses are built from the root of the site, so that the page also works
-// below a path of a larger one. Styles are linked, not passed to Gradio, which rewrites selectors. Scripts are preloaded all
-// at once.
+// The body of a function that Gradio calls with `element`, `server`, `trigger`, `watch` and `props`; `app.py` fills in
+// the names. Addresses begin at the site's root, so that the page also works below a path. Gradio would rewrite the
+// selectors of styles that were passed to it.
 const root = (window.gradio_config?.root ?? '').replace(/\/?$/, '/');
 const { files, scripts, styles } = NAMED;
 const address = (path) => new URL(root + 'gradio_api/file=' + path, document.baseURI).href;
-// Gradio's loader goes on asking for sixty frames a second after it has left the page (6.31), which
-// takes a tenth of a core for nothing. Its next reading of the clock throws, which ends its loop; that error is not printed.
+// Gradio's loader (6.31) asks for sixty frames a second even after it has left the page, a tenth of a core. An error at
+// its next reading of the clock ends that, unprinted.
 const unheard = (event) => event.preventDefault();
 const heed = () => {
   delete performance.now;
@@ -21,12 +20,11 @@ performance.now = () => {
   throw new Error('the loader has left the page');
 };
 setTimeout(heed, 300);
-// Gradio aborts its stream when the page is left and prints that as errors, before a page can know that it is left. If the
-// server is gone, the page says so itself.
+// Gradio prints an error when the page is left. If the server is gone, the page says so itself.
 const cut = (part) => part?.name === 'AbortError' || part?.startsWith?.('Connection errored out');
 const { error } = console;
 console.error = (...said) => said.some(cut) || error.apply(console, said);
-// Gradio's own tells nothing of how far it is.
+// Gradio's own upload does not tell how far it is.
 const send = (file, progress = () => {}) =>
   new Promise((done, failed) => {
     const sent = new XMLHttpRequest();

@@ -218,9 +218,6 @@ export function children(tree) {
   return kids;
 }
 
-/** What was drafted after a node. @param {Tree} tree @param {number} node */
-export const after = ({ parent }, node) => [...parent.keys()].filter((i) => parent[i] === node);
-
 /** The nodes after which nothing was drafted. @param {Tree} tree */
 export const leaves = ({ parent }) => [...parent.keys()].filter((i) => !parent.includes(i));
 

@@ -1,6 +1,6 @@
 /* What to look at first in a finished race: a lane, and a token of it. */
 
-import { after } from './fold.js';
+import { children } from './fold.js';
 import { doubt, hedged } from './verdict.js';
 import { W } from '../words/words.js';
 
@@ -46,7 +46,7 @@ export function instructive(lane) {
     round.tokens.forEach((token, at) => {
       const stands = round.path[at];
       const taken = token.origin === 'draft' ? round.path[at + 1] : null;
-      const rivals = after(round.tree, stands).filter((i) => i !== taken);
+      const rivals = children(round.tree)[stands].filter((i) => i !== taken);
       const rival = Math.max(0, ...rivals.map(p));
       const score =
         (rival - (taken ? p(taken) : 0)) *

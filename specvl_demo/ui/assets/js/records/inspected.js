@@ -78,8 +78,8 @@ function siblings(round, parent) {
   }));
 }
 
-/** The likeliest tokens after a node, the token `id` among them, by the target, by every view of the drafter, and what
- *  was drafted there; off the accepted path only the last is recorded. @returns {LikelyTable | null} */
+/** The likeliest tokens after a node, the token `id` among them: by the target, by the drafter's views, and as drafted,
+ *  all that is recorded off the accepted path. @returns {LikelyTable | null} */
 export function likeliest(round, node, id) {
   const at = round.path.indexOf(node);
   const views = Object.entries(round.views ?? {})
@@ -122,8 +122,7 @@ const plainNames = (notes) => {
   return Object.fromEntries(numbers.map((key) => [key, key]));
 };
 
-/** A round's notes that have a name, as [name, value, why]; of lists over the drafted nodes only the value of `node`.
- *  names: besides the charts'; null if not known. */
+/** A round's notes that have a name, here or in charts, as [name, value, why]; of lists over nodes that of `node`. */
 export function noted(lane, { notes }, names, node = null) {
   const { nodes, why = {} } = notes;
   /** Whether a value has an entry for every drafted node. */

@@ -3,7 +3,7 @@
 
 /** @import { Learned } from './types.js' */
 
-import { after, countDrafted, depths } from './fold.js';
+import { children, countDrafted, depths } from './fold.js';
 
 /** What a lane says of its tokens and its costs; null if it drafted nothing. @returns {Learned | null} */
 export function learn(lane, base) {
@@ -56,7 +56,7 @@ function verdict(round, at) {
   /** How sure the drafter was of a node; 0.5 where unknown. */
   const p = (i) => (logp?.[i] == null ? 0.5 : Math.exp(logp[i]));
   if (token.origin !== 'target') return { right: true, sure: p(round.path[at + 1]) };
-  const rivals = after(round.tree, round.path[at]);
+  const rivals = children(round.tree)[round.path[at]];
   return rivals.length
     ? { right: false, sure: Math.max(...rivals.map(p)) }
     : { right: null, sure: 0.5 };

@@ -1,13 +1,13 @@
-/* The visitor's own races, which this browser keeps, and traces from disk. Events: 'change';
-   'problem' sentence: a trace cannot be opened. */
+/* The visitor's own races, which this browser keeps, and traces from disk. */
 
 import { Emitter } from './emitter.js';
 import * as kept from './keep.js';
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
-/** @import { KeptRace, Parts, Race } from './types.js' */
+/** @import { ArchiveEvents, KeptRace, Parts, Race } from './types.js' */
 
+/** @extends {Emitter<ArchiveEvents>} */
 export class Archive extends Emitter {
   /** The newest first. @type {KeptRace[]} */
   runs = [];
@@ -42,7 +42,7 @@ export class Archive extends Emitter {
     this.emit('change');
   }
 
-  /** How the lanes of a trace compare, as the server finds; {problem} if it is unsound. @param {File} file */
+  /** How the lanes of a trace compare; {problem} if it is unsound. @param {File} file */
   async compared(file) {
     const { upload, server } = this.parts.api;
     const sent = await upload(file).catch(() => null);

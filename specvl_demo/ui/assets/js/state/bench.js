@@ -1,6 +1,5 @@
 /* A bench: methods on many questions, asked one after the other, each a separate run in the server's line. The server
-   keeps the answers and folds them. Events: 'change' of what will be asked; 'files' number of those left out;
-   'running'; 'stopping'; 'progress' part that is done; 'report'; 'say' {text, wrong}; 'restored'. */
+   keeps the answers and folds them. */
 
 import { coloursOf } from './colours.js';
 import { Emitter } from './emitter.js';
@@ -12,11 +11,12 @@ import { COMPARE } from '../words/comparewords.js';
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
-/** @import { Api, BenchQuestion, Media, Method, Parts, ReportRow, Source } from './types.js' */
+/** @import { Api, BenchEvents, BenchQuestion, Method, Parts, ReportRow, Source } from './types.js' */
 
 const FRESH_MS = 2000; // how old a table may be while the bench runs
 const WAIT_MS = 300; // until it looks again whether a race of this page is over
 
+/** @extends {Emitter<BenchEvents>} */
 export class Bench extends Emitter {
   running = false;
   /** Whether the visitor, or a bench, has chosen methods. */
@@ -84,7 +84,7 @@ export class Bench extends Emitter {
     this.changed();
   }
 
-  /** Show what `bench --json` printed; if it is empty, the recorded comparison. @param {string} text */
+  /** Show what `bench --json` printed; if empty, the recorded comparison. @param {string} text */
   async openReport(text) {
     const report = await this.parts.api.server.open_report(text).catch(() => null);
     // Nobody asked for the recorded one.
@@ -141,7 +141,7 @@ export class Bench extends Emitter {
     this.keep();
   }
 
-  /** How many answers are asked for, and how long they take if none is shorter than it may be. */
+  /** How many answers are asked for, and how long they take at most. */
   estimate() {
     const { questions, repeats, tokens } = this.fields;
     const known = { form: 1, files: this.read }[/** @type {string} */ (this.source)];
@@ -173,17 +173,18 @@ export class Bench extends Emitter {
 
   /** What is asked, as the server reads it; nothing for the pair's own questions. */
   async lines() {
-    const { source } = this;
-    const { question, media, pair } = this.request;
+    const { api, catalog } = this.parts;
+    const { media, pair, question } = this.request;
     const { image: words } = this.pair.describe;
-    if (source === 'form')
-      return { lines: questionLine(question || words, media), files: namedFiles(media) };
-    if (source === 'files')
-      return sendFiles(this.files, this.question || words, this.parts.api.upload);
-    if (source === 'shipped') return {};
-    const examples = this.parts.catalog.examples.filter((e) => e.pair === pair);
-    const rows = examples.map((e) => questionLine(e.question || words, e.media, e.id));
-    return { lines: rows.join('\n'), files: namedFiles(examples.flatMap((e) => e.media)) };
+    if (this.source === 'shipped') return {};
+    if (this.source === 'files') return sendFiles(this.files, this.question || words, api.upload);
+    const examples = catalog.examples.filter((e) => e.pair === pair);
+    const asked = this.source === 'form' ? [{ id: undefined, media, question }] : examples;
+    const rows = asked.map(({ id, media: files, question: text }) =>
+      JSON.stringify({ id, question: text || words, media: files.map((m) => m.path) }),
+    );
+    const named = asked.flatMap((q) => q.media).map((m) => [m.path, { ...m, name: m.path }]);
+    return { lines: rows.join('\n'), files: Object.values(Object.fromEntries(named)) };
   }
 
   /** Why nothing can be asked; undefined if it can. @param {string[]} methods */
@@ -259,7 +260,7 @@ export class Bench extends Emitter {
     this.say(text);
     while (runner.busy && this.running) await new Promise((ok) => setTimeout(ok, WAIT_MS));
     if (!this.running) return undefined;
-    /** Nothing more is told of a question whose pictures are being opened. @param {string} stage */
+    /** @param {string} stage */
     const status = (stage) => {
       if (this.running) this.say(stage === W.run.stage.media ? text : `${text} ${stage}`.trim());
     };
@@ -338,7 +339,7 @@ export class Bench extends Emitter {
   }
 }
 
-/** Send the visitor's own files. Returns what asks about them.
+/** Returns what asks about the files.
  *  @param {File[]} files @param {string} question @param {Api['upload']} upload */
 async function sendFiles(files, question, upload) {
   const questions = questionFile(files);
@@ -354,12 +355,3 @@ async function sendFiles(files, question, upload) {
 
 /** @param {File[]} files */
 const questionFile = (files) => files.find((file) => /\.jsonl$/i.test(file.name));
-
-/** @param {string} question @param {Media[]} media @param {string} [id] */
-const questionLine = (question, media, id) =>
-  JSON.stringify({ id, question, media: media.map((m) => m.path) });
-
-/** Each file once, under the name that the lines have for it. @param {Media[]} media */
-const namedFiles = (media) => [
-  ...new Map(media.map((m) => [m.path, { ...m, name: m.path }])).values(),
-];

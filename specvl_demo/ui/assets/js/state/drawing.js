@@ -17,8 +17,7 @@ const LATE_MS = 50; // a frame that comes this long after the one before is late
 const MOST_LATE = 0.2; // share of the frames
 const LOOK_MS = 3000; // how long frames are timed
 
-/** The pace if drawing all takes this share of the machine, and this share of frames is late.
- *  @param {number} share @param {number} late @returns {Pace} */
+/** @param {number} share of the machine that drawing all takes @param {number} late share of frames @returns {Pace} */
 export function paceFor(share, late) {
   if (share <= CHEAP && late <= MOST_LATE) return 'full';
   return share <= FAIR ? 'steady' : 'calm';
@@ -27,7 +26,7 @@ export function paceFor(share, late) {
 export class Drawing {
   /** Until it is measured, little is drawn. @type {Pace} */
   name = 'calm';
-  /** Of the machine, that drawing everything takes. @type {number | undefined} */
+  /** Of the machine, that drawing all takes. @type {number | undefined} */
   share;
 
   /** @param {ComputingTime} computingTime */
@@ -35,8 +34,7 @@ export class Drawing {
     this.computingTime = computingTime;
   }
 
-  /** Choose the pace by what drawing takes while `going` says that everything is drawn.
-   *  @param {() => boolean} going */
+  /** Choose the pace. @param {() => boolean} going whether all is being drawn */
   async measure(going) {
     const before = await this.computingTime();
     const began = performance.now();
@@ -48,15 +46,15 @@ export class Drawing {
     this.name = paceFor(this.share, late);
   }
 
-  /** Draw less from now on if a race, drawn at this pace, took too large a share of the machine.
-   *  @param {Pace} name @param {number} share */
+  /** Draw less from now on if drawing a race at this pace took too much.
+   *  @param {Pace} name @param {number} share of the machine */
   learn(name, share) {
     if (share <= FAIR || name === 'undrawn') return;
     this.name = name === 'calm' ? 'undrawn' : 'calm';
   }
 }
 
-/** The share of late frames; null if `going` ends before LOOK_MS are over.
+/** The share of late frames; null if `going` ends early.
  *  @param {() => boolean} going @returns {Promise<number | null>} */
 function lateFrames(going) {
   return new Promise((done) => {

@@ -1,7 +1,10 @@
 /* State that views listen to. */
 
+/** @import { Events } from './types.js' */
+
+/** @template {Events} [Known=any] */
 export class Emitter extends EventTarget {
-  /** @param {string} type @param {any} [detail] */
+  /** @param {keyof Known & string} type @param {any} [detail] */
   emit(type, detail = {}) {
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }

@@ -4,8 +4,7 @@ import { blank, pairOf, paths } from './request.js';
 
 /** @import { Catalog, Example, Media, Request } from './types.js' */
 
-/** Whether a request asks an example's question about its pictures, as the first of its
- *  conversation. @param {Request} request @param {Pick<Example, 'question' | 'media'>} example */
+/** @param {Request} request @param {Pick<Example, 'question' | 'media'>} example */
 const asksExample = (request, { question, media }) =>
   !request.history.length &&
   request.question.trim() === question.trim() &&
@@ -15,17 +14,16 @@ const asksExample = (request, { question, media }) =>
 export const askedExample = ({ examples }, request) =>
   examples.find((example) => asksExample(request, example));
 
-/** The request that an example stands for, with these methods.
- *  @param {Catalog} catalog @param {Example} example @param {string[]} methods @returns {Request} */
-export function requestOf(catalog, example, methods) {
-  const own = example.settings && methods === example.methods;
+/** The request that an example stands for.
+ *  @param {Catalog} catalog @param {Example} example @returns {Request} */
+export function requestOf(catalog, { id, media, methods, pair, question, settings }) {
   return {
     ...blank(catalog),
-    media: example.media.map((m) => ({ ...m, example: example.id })),
-    question: example.question,
+    media: media.map((m) => ({ ...m, example: id })),
+    question,
     methods: [...methods],
-    settings: own ? { [methods[0]]: { ...example.settings } } : {},
-    ...(example.pair && { pair: example.pair }),
+    settings: settings ? { [methods[0]]: { ...settings } } : {},
+    ...(pair && { pair }),
   };
 }
 
@@ -40,8 +38,8 @@ export function exampleLike({ examples }, request, name) {
   return alike.find((e) => asksExample(request, e)) ?? alike[0];
 }
 
-/** What changes where files take the place of an untouched example's pictures: its question goes, unless they are
- *  as many and of the same kind, and its pair gives way to `home`; null where none does. coming: files on their way.
+/** What changes where files take the place of an untouched example's: its question goes, unless they are as many and of
+ *  the same kind, and its pair gives way to `home`. coming: files on their way.
  *  @param {Catalog} catalog @param {Request} request @param {string} home @param {Media[]} media
  *  @param {number} coming @returns {Partial<Request> | null} */
 export function giveWay(catalog, request, home, media, coming) {

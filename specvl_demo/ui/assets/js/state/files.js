@@ -1,15 +1,14 @@
-/* Pictures and clips of a question. Count, kind and size are checked before anything is sent. Events: 'show': draw
-   them anew; 'progress' of those on their way; 'sent': all are there; 'refused'; 'say' {text, wrong}; 'chosen'
-   {media, coming}: the visitor changed them. */
+/* Pictures and clips of a question. Count, kind and size are checked before anything is sent. */
 
 import { Emitter } from './emitter.js';
 import { keepFile } from './keep.js';
 import { W, fmt } from '../words/words.js';
 
-/** @import { Api, Catalog, Media, Pending, Refused, Shrink } from './types.js' */
+/** @import { Api, Catalog, FilesEvents, Media, Pending, Refused, Shrink } from './types.js' */
 
 const MOST_REFUSED = 2; // are shown
 
+/** @extends {Emitter<FilesEvents>} */
 export class Files extends Emitter {
   /** @type {Media[]} */
   media = [];
@@ -37,7 +36,7 @@ export class Files extends Emitter {
     return this.limits.clip_types.includes(dot) ? 'video' : null;
   }
 
-  /** Send the files that can be part of the question, and refuse the others. @param {File[]} files */
+  /** Send files, or refuse them. @param {File[]} files */
   async add(files) {
     this.forgive();
     this.coming = files.length;

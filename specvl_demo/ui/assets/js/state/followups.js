@@ -71,15 +71,16 @@ export class FollowUps {
   /** Make the race part of its conversation, and await the next question if none is typed. */
   follow() {
     const { form, race, stage } = this.parts;
-    const turn = stage.turn();
     form.followUp = true;
-    const typed = form.next === 'on';
-    if (typed) form.turnOver();
-    form.followUp = false;
-    form.last = null;
-    form.setTurns([...(race.meta.asked?.history ?? []), turn]);
-    if (typed) form.emit('focus');
-    else form.nextQuestion();
+    if (form.next === 'on') {
+      form.turnOver();
+      form.emit('focus');
+    } else {
+      form.followUp = false;
+      form.last = null;
+      form.setTurns([...(race.meta.asked?.history ?? []), stage.turn()]);
+      form.nextQuestion();
+    }
     stage.offer();
   }
 

@@ -1,8 +1,5 @@
 /* The form: what will be asked next, and what running it means for the conversation. Every control reads and writes its
-   `request`. Events: 'update': the request was replaced; 'change': it changed; 'turns': the conversation did; 'refused'
-   sentence: a method cannot be chosen; 'run' Run; 'example' Example; 'running'; 'say' {text, wrong}; 'settled': what was
-   wrong is over; 'focus': the question is awaited; 'answered': and can be replaced; 'scope'; 'stop'; 'fresh': another
-   conversation is wanted. */
+   `request`. */
 
 import { better, scope } from './scope.js';
 import { Emitter } from './emitter.js';
@@ -12,8 +9,9 @@ import { blank, chosen, loadingRefusal, pairOf } from './request.js';
 import { parts, paths, takeOver, tooMuch, unsampled } from './request.js';
 import { W } from '../words/words.js';
 
-/** @import { Api, Asking, Before, Catalog, Example, Last, Media, Method, Replaced, Request, RunOptions, Turn } from './types.js' */
+/** @import { Api, Asking, Before, Catalog, Example, FormEvents, Last, Media, Method, NextTurn, Replaced, Request, RunOptions, Turn } from './types.js' */
 
+/** @extends {Emitter<FormEvents>} */
 export class Form extends Emitter {
   running = false;
   /** @type {Last | null} */
@@ -50,7 +48,7 @@ export class Form extends Emitter {
     return Math.max(standard, Number(loading[pair]?.picture_detail ?? 0));
   }
 
-  /** Take in the files as the visitor left them; an example's question and pair may give way.
+  /** Take in the files; an example's question and pair may give way.
    *  @param {Media[]} media @param {number} [coming] files on their way */
   takeMedia(media, coming = 0) {
     const { catalog, home, replacedExample: before, request } = this;
@@ -77,8 +75,8 @@ export class Form extends Emitter {
     this.changed();
   }
 
-  /** What Run would do: 'same' asks the last question again, 'on' adds a turn to its conversation, 'new' begins another
-   *  one. A single question is followed only if the visitor chose so. */
+  /** What Run would do (`NextTurn`). A single question is followed only if the visitor chose so.
+   *  @returns {NextTurn} */
   get next() {
     const { followUp, last, mayFollow, request } = this;
     if (!last) return 'same';
@@ -98,7 +96,7 @@ export class Form extends Emitter {
     return request.media.length > 0 || last.asked.media.length === 0;
   }
 
-  /** What is asked in words: where nothing is typed, to describe what is shown. @param {Asking} request */
+  /** What is asked: where nothing is typed, to describe what is shown. @param {Asking} request */
   questionOf({ pair, question, media } = this.request) {
     const { describe } = pairOf(this.catalog, pair) ?? this.catalog.pairs[0];
     if (question.trim() || !media.length) return question;
@@ -183,15 +181,15 @@ export class Form extends Emitter {
   }
 
   /** @param {Example} example */
-  fill(example, methods = example.methods) {
+  fill(example) {
     this.files.forgive();
-    Object.assign(this.request, this.of(example, methods), { history: this.request.history });
+    Object.assign(this.request, this.of(example), { history: this.request.history });
     this.update();
   }
 
   /** @param {Example} example */
-  of(example, methods = example.methods) {
-    return requestOf(this.catalog, example, methods);
+  of(example) {
+    return requestOf(this.catalog, example);
   }
 
   /** A text that is equal if the same race is requested. */
@@ -212,8 +210,7 @@ export class Form extends Emitter {
     return words.filter((_, i) => before[i] !== now[i]);
   }
 
-  /** Put a request into the form. Returns the names in it that are not known here.
-   *  @param {Partial<Request>} request */
+  /** Put a request into the form. Returns the names not known here. @param {Partial<Request>} request */
   restore(request) {
     const { taken, unknown } = takeOver(this.catalog, this.request, request);
     Object.assign(this.request, taken);
@@ -264,8 +261,7 @@ export class Form extends Emitter {
     return unsampled(this.catalog, this.request, this.request.sampling.temperature);
   }
 
-  /** Emit 'run' with the request, or say what is wrong with it; files on their way are awaited.
-   *  @param {RunOptions} [options] */
+  /** Emit 'run', or say what is wrong; files on their way are awaited. @param {RunOptions} [options] */
   run({ branch, undrawn, ...over } = {}) {
     if (this.running) return;
     if (this.files.pending.length) {

@@ -1,7 +1,7 @@
 /* What a visit stores in this browser, so that a reload loses nothing. Without a storage (a private window) the page
    works the same. */
 
-/** @import { KeptRace } from './types.js' */
+/** @import { KeptRace, StorageArea } from './types.js' */
 
 const FORM = 'specvl-form';
 const BENCH = 'specvl-compare';
@@ -39,7 +39,7 @@ async function ask(name, fn) {
   }
 }
 
-/** @param {string} key @param {'localStorage' | 'sessionStorage'} area the latter: this tab's */
+/** @param {string} key @param {StorageArea} area */
 export function stored(key, area = 'localStorage') {
   try {
     return JSON.parse(globalThis[area].getItem(key) ?? 'null');
@@ -48,7 +48,7 @@ export function stored(key, area = 'localStorage') {
   }
 }
 
-/** @param {string} key @param {unknown} value @param {'localStorage' | 'sessionStorage'} area */
+/** @param {string} key @param {unknown} value @param {StorageArea} area */
 export function store(key, value, area = 'localStorage') {
   try {
     globalThis[area].setItem(key, JSON.stringify(value));
@@ -70,8 +70,7 @@ export const bench = () => stored(BENCH, 'sessionStorage');
 /** @param {object} state */
 export const keepBench = (state) => store(BENCH, state, 'sessionStorage');
 
-/** Keep a file by its path on the server, to send it again in a later visit.
- *  @param {string} path @param {Blob} sent */
+/** For a later visit. @param {string} path on the server @param {Blob} sent */
 export const keepFile = (path, sent) => ask('files', (all) => all.put(sent, path));
 
 /** @param {string} path on the server */

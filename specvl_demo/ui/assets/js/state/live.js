@@ -1,6 +1,4 @@
-/* Runs the form's request on the server and puts what comes on the page. Events: 'pace' name of how
-   lanes are drawn while they compute, null once they are done; 'begun' the first record; 'over': the
-   race is complete. */
+/* Runs the form's request on the server and puts what comes on the page. */
 
 import { PACES } from './drawing.js';
 import { Emitter } from './emitter.js';
@@ -8,11 +6,12 @@ import { point } from '../records/highlights.js';
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
-/** @import { Branch, Meta, Pace, Parts, Run, RunRequest } from './types.js' */
+/** @import { Branch, LiveEvents, Meta, Pace, Parts, Run, RunRequest } from './types.js' */
 
 const PATIENT_S = 3; // how long a stage may last before its seconds are counted
 const SHORT_S = 6; // a race that took longer was seen while it ran
 
+/** @extends {Emitter<LiveEvents>} */
 export class Live extends Emitter {
   /** @param {Parts} parts */
   constructor(parts) {

@@ -1,14 +1,13 @@
-/* The race that the page shows: its lanes, how far each is shown, what is selected. Events: 'reset'; 'lane', 'begin',
-   'round' and 'end' {lane}; 'head'; 'shown': a replay has shown it to its end; 'select'; 'focus'; 'load'; 'compared';
-   'branch' {lane, index, id, text}: continue from another token than lane.tokens[index]. */
+/* The race that the page shows: its lanes, how far each is shown, what is selected. */
 
 import { coloursOf } from './colours.js';
 import { Emitter } from './emitter.js';
 import { Lane } from '../records/fold.js';
 import { shown } from '../records/trace.js';
 
-/** @import { AnyRecord, Begin, End, Meta, Method, Round, Rules, Selection } from './types.js' */
+/** @import { AnyRecord, Begin, End, Meta, Method, RaceEvents, Round, Rules, Selection } from './types.js' */
 
+/** @extends {Emitter<RaceEvents>} */
 export class Race extends Emitter {
   /** By name. @type {Map<string, Lane>} */
   lanes = new Map();
@@ -48,7 +47,7 @@ export class Race extends Emitter {
   }
 
   /** Open lanes, which are pending until their Begin comes.
-   *  @param {Pick<Method, 'name' | 'title' | 'lossless'>[]} methods @param {number} most tokens of an answer */
+   *  @param {Method[]} methods @param {number} most tokens of an answer */
   expect(methods, most) {
     for (const { name: method, title, lossless } of methods) {
       const known = { lane: method, method, title, lossless, max_new_tokens: most };
@@ -107,7 +106,7 @@ export class Race extends Emitter {
     return lane;
   }
 
-  /** Name the lanes after their methods, with settings only where two would have the same name. */
+  /** After their methods, with settings only where two would have the same name. */
   nameLanes() {
     const colours = coloursOf(this.list.map((lane) => lane.begin.method));
     const names = this.list.map((lane) => lane.begin.title.split(', ')[0]);
@@ -231,7 +230,7 @@ export class Race extends Emitter {
     this.emit('select');
   }
 
-  /** Select what the visitor picked. @param {Lane} lane @param {Pick<Selection, 'token' | 'round' | 'node'>} part */
+  /** Select what the visitor picked. @param {Lane} lane @param {Omit<Selection, 'lane'>} part */
   pick(lane, part) {
     this.select({ lane: lane.name, ...part, picked: true });
   }

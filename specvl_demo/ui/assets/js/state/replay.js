@@ -1,14 +1,14 @@
-/* Replays a race: moves its head along the lanes' own clocks, stretched so that an eye can follow, or at true speed.
-   Event: 'change'. */
+/* Replays a race: moves its head along the lanes' own clocks, stretched so that an eye can follow, or at true speed. */
 
 import { Emitter } from './emitter.js';
 
-/** @import { Race } from './race.js' */
+/** @import { Race, ReplayEvents } from './types.js' */
 
 const SHOW_S = 8; // how long a stretched replay lasts
 const WATCHABLE_S = 6; // races that last this long are shown as they were, never faster
 const VISIBLE_S = 0.3; // rounds that take less on screen are shown whole
 
+/** @extends {Emitter<ReplayEvents>} */
 export class Replay extends Emitter {
   stretched = true;
   playing = false;

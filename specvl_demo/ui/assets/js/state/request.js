@@ -35,7 +35,7 @@ export function unsampled(catalog, { methods, settings }, temperature) {
 /** The changed values of sampling and loading. @param {Pick<Request, 'pair' | 'sampling' | 'loading'>} request */
 export const chosen = (request) => ({ ...request.sampling, ...request.loading[request.pair] });
 
-/** What one requested race can differ in from another, in the order of W.run.changes. @param {Request} request */
+/** What requested races can differ in, in the order of W.run.changes. @param {Request} request */
 export const parts = ({ methods, settings, ...request }) => [
   request.pair,
   paths(request.media),
@@ -52,7 +52,7 @@ export const paths = (media) => media.map((m) => m.path).join();
 /** What can be chosen of a pair's weights: only a GPU has quantised ones. @param {Pair['loading']} loading */
 export const weightKinds = (loading) => ['dtype', 'quantised'].filter((key) => key in loading);
 
-/** A request with what another one gives in its place, and the names there that are not known.
+/** A request with what another one gives, and the names there that are not known.
  *  @param {Catalog} catalog @param {Request} request @param {Partial<Request>} other */
 export function takeOver(catalog, request, other) {
   const standard = blank(catalog);

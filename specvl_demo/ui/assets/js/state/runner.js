@@ -28,9 +28,7 @@ export class Runner {
   constructor(api) {
     this.api = api;
     this.stream = new Stream({
-      run: () => {
-        if (this.stopping) this.stop();
-      },
+      run: () => this.stopping && this.stop(),
       queue: (e) => this.status(W.run.queue(e.place)),
       status: (e) =>
         this.status(
@@ -39,9 +37,7 @@ export class Runner {
             : (/** @type {{ [stage: string]: string }} */ (W.run.stage)[e.stage] ?? e.stage),
         ),
       record: (e) => this.on?.record(e.record),
-      error: (e) => {
-        this.failure = e.text;
-      },
+      error: (e) => (this.failure = e.text),
       done: () => this.finish(),
     });
     api.watch((value) => {

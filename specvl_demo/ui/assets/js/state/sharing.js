@@ -49,7 +49,7 @@ export class Sharing {
     return from ?? catalog.examples.find(({ id }) => id === example)?.trace;
   }
 
-  /** Copy the code that shows the race within another page: by this page, or the file that Save makes. */
+  /** Copy code that shows the race within another page: by this one, or the file that Save makes. */
   async embed() {
     const { stage } = this.parts;
     const src = this.traceAddress ? link.toTrace(this.traceAddress, true) : 'race.html';
@@ -75,7 +75,7 @@ export class Sharing {
   }
 }
 
-/** Offer a file that the server `made`. Returns what went wrong: what it says, or `failed`.
+/** Offer a file that the server `made`. Returns what went wrong: what it tells, or `failed`.
  *  @param {Parts} parts @param {any} made @param {string[]} file its name and type @param {string} failed
  *  @returns {Promise<string>} */
 export async function deliver({ download, runner }, made, [name, type], failed) {

@@ -1,6 +1,4 @@
-/* Which race is on the page, and what is told around it. Events: 'notice'; 'offers'; 'waiting';
-   'outdated'; 'open' name of a view; 'top': its head comes into view; 'idle' title: nothing to show
-   for an example. */
+/* Which race is on the page, and what is told around it. */
 
 import { Emitter } from './emitter.js';
 import { revive } from './revive.js';
@@ -9,8 +7,9 @@ import * as trace from '../records/trace.js';
 import { doubt } from '../records/verdict.js';
 import { W } from '../words/words.js';
 
-/** @import { AnyRecord, Example, Meta, Offer, Parts, Turn } from './types.js' */
+/** @import { AnyRecord, Example, Meta, Offer, Parts, StageEvents, Turn } from './types.js' */
 
+/** @extends {Emitter<StageEvents>} */
 export class Stage extends Emitter {
   notice = { text: '', wrong: false };
   /** @type {Offer[]} */
@@ -57,8 +56,7 @@ export class Stage extends Emitter {
     this.emit('offers');
   }
 
-  /** Find whether the form asks another race than the one on the page, which then is grey and rests. An error stays
-   *  visible. */
+  /** Find whether the form asks another race, and tell so; an error stays visible. */
   compareWithForm() {
     const { form } = this.parts;
     const { form: key, asked, question, scope } = this.parts.race.meta;
@@ -150,7 +148,7 @@ export class Stage extends Emitter {
     return followed && cut ? followed.title : null;
   }
 
-  /** Offer what can come next: a visitor's own race can be followed, once; a disturbed one can be measured undrawn. */
+  /** A visitor's own race can be followed, once; a disturbed one can be measured undrawn. */
   offerNext() {
     const { race, form } = this.parts;
     const { source, asked, gone } = race.meta;

@@ -124,6 +124,9 @@ export interface Meta {
   gone?: string;
 }
 
+/** A storage of the browser; the latter is this tab's. */
+export type StorageArea = 'localStorage' | 'sessionStorage';
+
 /** A race that this browser keeps. lanes: their titles; at: when it ended, in milliseconds. */
 export interface KeptRace {
   records: AnyRecord[];
@@ -319,6 +322,113 @@ export interface Speed {
   before: number;
   token: number;
   free: number;
+}
+
+/** What `Emitter.emit` may tell, by name, and what comes with it. */
+export interface Events {
+  /** What is happening, or what is wrong. */
+  say: { text: string; wrong: boolean };
+}
+
+export interface ArchiveEvents extends Events {
+  change: void;
+  /** Why a trace cannot be opened; '' takes that back. */
+  problem: string;
+}
+
+export interface BenchEvents extends Events {
+  /** Something else will be asked. */
+  change: void;
+  /** The number of files that were left out. */
+  files: number;
+  running: void;
+  stopping: void;
+  /** The part that is done. */
+  progress: number;
+  report: void;
+  /** What was under way is over, or was left. */
+  restored: void;
+}
+
+export interface FilesEvents extends Events {
+  /** Draw them anew. */
+  show: void;
+  /** Of those on their way. */
+  progress: void;
+  /** All are there. */
+  sent: void;
+  refused: void;
+  /** The visitor changed them. coming: how many files of a choice are not looked at yet. */
+  chosen: { media: Media[]; coming?: number };
+}
+
+export interface FormEvents extends Events {
+  /** The request was replaced. */
+  update: void;
+  /** The request changed. */
+  change: void;
+  /** The conversation changed. */
+  turns: void;
+  /** Why a method cannot be chosen. */
+  refused: string;
+  run: Run;
+  stop: void;
+  running: void;
+  example: Example;
+  /** What was wrong is over. */
+  settled: void;
+  /** The question is awaited. */
+  focus: void;
+  /** The question is answered, and can be replaced. */
+  answered: void;
+  /** `scope` or `scopeShown` changed. */
+  scope: void;
+  /** Another conversation is wanted. */
+  fresh: void;
+}
+
+export interface LiveEvents extends Events {
+  /** How lanes are drawn while they compute; null once they are done. */
+  pace: Pace | null;
+  /** The first records of lanes. */
+  begun: AnyRecord;
+  ended: void;
+  /** The race is complete. */
+  over: void;
+}
+
+export interface RaceEvents extends Events {
+  /** Another race begins. */
+  reset: void;
+  lane: { lane: Lane };
+  begin: { lane: Lane };
+  round: { lane: Lane };
+  end: { lane: Lane };
+  head: void;
+  /** A replay has shown it to its end. */
+  shown: void;
+  select: void;
+  focus: void;
+  load: void;
+  compared: void;
+  branch: BranchPoint;
+}
+
+export interface ReplayEvents extends Events {
+  change: void;
+}
+
+export interface StageEvents extends Events {
+  notice: void;
+  offers: void;
+  waiting: void;
+  outdated: void;
+  /** The name of a view. */
+  open: string;
+  /** The race's head comes into view. */
+  top: void;
+  /** The title of an example without a race. */
+  idle: string;
 }
 
 /** An event of the stream (ui/serve); records come under their own kind. */

@@ -92,11 +92,14 @@ export class Visit {
     if (problem) stage.tell(problem, true);
   }
 
-  /** Put what a link asks into the form, and show its race, if this browser or an example has it.
-   *  @param {Linked} asked */
+  /** Put what a link asks into the form, and show its race, if there is one. @param {Linked} asked */
   async follow(asked) {
-    const { archive, form, race, stage } = this.parts;
-    const unknown = await this.restore(asked);
+    const { archive, catalog, form, race, stage } = this.parts;
+    const example = catalog.examples.find((e) => e.id === asked.example);
+    const media = example ? form.of(example).media : [];
+    const unknown = form.restore({ ...asked, media, history: [] });
+    if (asked.example && !example) unknown.push(asked.example);
+    if (example?.trace && form.key(form.of(example)) === form.key()) await stage.example(example);
     /** @param {KeptRace} run */
     const same = ({ meta }) => meta.asked && !meta.branch && form.key(meta.asked) === form.key();
     const run = race.list.length ? undefined : archive.runs.find(same);
@@ -105,8 +108,7 @@ export class Visit {
     if (unknown.length) stage.tell(W.run.unknownLink(unknown), true);
   }
 
-  /** Continue where the last visit ended; after one that was `left` during a race, with the last kept one.
-   *  @param {KeptForm} kept */
+  /** Continue where the last visit ended; if it was `left` during a race, with the last kept one. @param {KeptForm} kept */
   async resume({ request, example, run: raced, fits, left }) {
     const { archive, catalog, form, race, stage } = this.parts;
     const { asked, gone } = await revive(request, this.parts);
@@ -143,18 +145,5 @@ export class Visit {
       : meta.asked && (await revive(meta.asked, this.parts));
     stage.show(records, { ...meta, ...own, form: left ? undefined : form.key() }, false);
     if (!fits && !left) this.parts.race.meta.form = '';
-  }
-
-  /** Put what a link asks into the form. Returns the names that are not known here. @param {Linked} asked */
-  async restore(asked) {
-    const { form, catalog } = this.parts;
-    const example = catalog.examples.find((e) => e.id === asked.example);
-    const media = example ? form.of(example).media : [];
-    const unknown = form.restore({ ...asked, media, history: [] });
-    if (asked.example && !example) unknown.push(asked.example);
-    // an example's link brings its race
-    if (example?.trace && form.key(form.of(example)) === form.key())
-      await this.parts.stage.example(example);
-    return unknown;
   }
 }

@@ -1,6 +1,6 @@
 /* Every word of Compare; see words.js. */
 
-import { W, count } from './words.js';
+import { W, count, portion } from './words.js';
 
 /** A rough time in words. */
 const about = (seconds) =>
@@ -38,7 +38,7 @@ export const COMPARE = {
   notSaved: 'The files could not be made. Try again.',
   cost: (answers, tokens, seconds, load) =>
     seconds
-      ? `${count(answers, 'answer')}: ${about(seconds)} if each has ${tokens} tokens, at the speed of your last race${load > 0.05 ? `, while other programs use ${(100 * load).toFixed(0)} % of the machine` : ''}.`
+      ? `${count(answers, 'answer')}: ${about(seconds)} if each has ${tokens} tokens, at the speed of your last race${load > 0.05 ? `, while other programs use ${portion(load)} of the machine` : ''}.`
       : `${count(answers, 'answer')}; how long they take is known after the next race.`,
   more: 'More tables',
   asking: (i, { questions, repeats }, left) => {
@@ -61,7 +61,7 @@ export const COMPARE = {
   unrecorded: 'No such race is recorded: Run asks this with this method.',
   about: (pair) =>
     `Asked of ${pair}, the pair chosen in Race. Drop questions (.jsonl), pictures or a bench --json here.`,
-  form: 'Or add a .jsonl file and its pictures. A line of a .jsonl file is {"question": "…", "images": ["file.jpg"]}, with an "answer" where a short one is right.',
+  form: 'Or add a .jsonl file and its pictures. A line is {"question": "…", "images": ["file.jpg"]}, with an "answer" where a short one is right.',
   columns: {
     τ: W.track.tauHelp,
     'same as AR': 'Whether every answer is the autoregressive one, token for token.',

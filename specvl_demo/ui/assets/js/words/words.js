@@ -1,5 +1,4 @@
-/* Every word on the page, but for those of one view (comparewords.js, whatifwords.js), and how numbers are written.
- */
+/* Every word on the page, but for those of Compare and What if, and how numbers are written. */
 
 const UNKNOWN = '–'; // never zero
 
@@ -52,7 +51,7 @@ const phases = { draft_s: 'draft', verify_s: 'verify', commit_s: 'commit', other
 
 const EQUAL = 0.05; // a speedup so near to one is none
 
-const portion = (share) => `${(100 * share).toFixed(0)} %`;
+export const portion = (share) => `${(100 * share).toFixed(0)} %`;
 
 const agree = (alike) => (alike === null ? '' : `; ${portion(alike)} of the text agrees`);
 
@@ -91,7 +90,7 @@ export const W = {
       'The large model alone, one token a pass (an “AR step”). The others are measured against it.',
     nearly: 'equal up to rounding',
     exactHelp: (dtype, weights) =>
-      `Its checks give the same numbers as plain steps ${weights ? `with the same ${weights}` : `in ${dtype}`} on the same machine, bit for bit: the answer is the autoregressive one, token for token.${dtype === 'float32' ? '' : ' On a GPU this is slower, for the autoregressive lane too.'}`,
+      `Its checks give the same numbers as plain steps ${weights ? `with the same ${weights}` : `in ${dtype}`} on the same machine, bit for bit: the answer is the autoregressive one.${dtype === 'float32' ? '' : ' On a GPU this is slower, for the autoregressive lane too.'}`,
     nearlyHelp: (dtype) =>
       `In ${dtype} a pass over many tokens rounds differently than one over one: where two tokens nearly tie, the answer may take the other. The command line’s --exact on is slower and exact.`,
     instead: (text) => `Let through; the target would have written “${text}”.`,
@@ -156,7 +155,7 @@ export const W = {
     depth: 'depth in the draft',
     speedup: 'Running speedup',
     speedupHelp:
-      'How long autoregressive decoding took for as many tokens, over this lane’s time. Pale where times are doubtful.',
+      'The time of autoregressive decoding for as many tokens, over this lane’s. Pale where times are doubtful.',
     speedupSay: (rows) => `Running speedup: ${rows.map(([t, s]) => `${t} ${s}`).join(', ')}.`,
     without: (title) => `${title}: not timed`,
     noSpeedup: ({ sentence, about = null }, titles = []) =>
@@ -175,7 +174,7 @@ export const W = {
     declaredSay: (title, lane, rows) =>
       `${title} of ${lane}: ${rows.map(([n, v]) => `${n} ${Number.isFinite(v) ? v.toFixed(2) : '–'}`).join(', ')}.`,
     unreachable:
-      'The chart library could not be loaded. Check the connection and reload the page; everything else works.',
+      'The chart library could not be loaded: check the connection and reload the page. All else works.',
   },
   tree: {
     title: 'Token tree',
@@ -222,9 +221,9 @@ export const W = {
     accepted: ({ text, p, sampled }) =>
       `${proposed(text, p)}, and the target ${sampled ? 'drew the same token' : 'would have written the same token'}: kept.`,
     relaxed: ({ text, p, top, topP }) =>
-      `${proposed(text, p)}. The target itself would have written ${top ?? 'another token'}${topP ? ` (${topP})` : ''}; the method’s rule let the draft through.`,
+      `${proposed(text, p)}. The target would have written ${top ?? 'another token'}${topP ? ` (${topP})` : ''}; the method’s rule let the draft through.`,
     corrected: ({ text, topP, drafted, kept, sampled }) =>
-      `${kept ? `The ${kept > 1 ? `first ${kept} drafted tokens were` : 'first drafted token was'} kept; none of the others` : `None of the ${count(drafted, 'drafted token')}`} is what the target wanted at this place, so it wrote ${text} itself${!sampled && topP ? ` (probability ${topP})` : ''}.`,
+      `${kept ? `The ${kept > 1 ? `first ${kept} drafted tokens were` : 'first drafted token was'} kept; none of the others` : `None of the ${count(drafted, 'drafted token')}`} is what the target wanted here, so it wrote ${text} itself${!sampled && topP ? ` (probability ${topP})` : ''}.`,
     bonus: ({ text }) =>
       `Everything drafted up to here was kept; the same target pass also gave ${text} for free.`,
     alone: ({ text, topP, sampled }) =>
@@ -235,7 +234,7 @@ export const W = {
     rejected: ({ text, p, own, ownP, relaxed, sampled }) =>
       `${proposed(text, p)}. The target ${sampled ? 'drew' : 'preferred'} ${own}${ownP && !sampled ? ` (${ownP})` : ''}${relaxed ? `, and ${relaxed} was let through in its place` : ''}: rejected.`,
     after: ({ lost, own, sampled }) =>
-      `This was guessed to come after ${lost}, which was rejected: the target ${sampled ? 'drew' : 'preferred'} ${own} there. What follows a rejected token is never used.`,
+      `Guessed to come after ${lost}, which was rejected: the target ${sampled ? 'drew' : 'preferred'} ${own} there. So this was never used.`,
     ended: 'The answer had ended before this place: not used.',
   },
   branch: {
@@ -448,7 +447,7 @@ export const W = {
     },
     detail: 'Picture detail',
     detailHelp:
-      'In millions of pixels, to which larger pictures are scaled down. Many models use more tokens for more.',
+      'In millions of pixels, to which larger pictures are scaled down; more may be more tokens.',
     ran: (target, dtype, device, visual, all) =>
       `The last race ran in ${dtype} on ${device} (${target}); ${visual} of the ${all} tokens it read were pictures.`,
   },
@@ -513,7 +512,7 @@ export const W = {
   },
   start: {
     example: (title) =>
-      `There is no recorded race for “${title}”. Press Run the race to see its answers side by side.`,
+      `No race is recorded for “${title}”: press Run the race to see its answers.`,
     title: 'Watch a model answer twice',
     text: 'Pick an example, or add a picture and a question, and run the race.',
   },
@@ -523,7 +522,7 @@ export const W = {
     live: 'Live',
     yours: 'Your race',
     recordedOn: (machine, { when = '', processor = '' } = {}) =>
-      `Recorded${when ? ` on ${when}` : ''} on ${processor ? `${processor}, ` : ''}${machine}. On another processor numbers may differ, and where tokens nearly tie, the answer.`,
+      `Recorded${when ? ` on ${when}` : ''} on ${processor ? `${processor}, ` : ''}${machine}. On another processor live numbers may differ, and where tokens nearly tie, the answer.`,
     queue: (place) => `Waiting: ${place === 1 ? 'you are next' : `number ${place} in line`}.`,
     loading: (what) => `Loading the models${what ? `: ${what}` : ''}…`,
     waited: (stage, seconds) => `${stage} ${seconds} s so far.`,
@@ -641,7 +640,7 @@ export const W = {
   trace: {
     untitled: 'A race',
     open: 'Open a trace',
-    drop: 'Drop a trace file here, or choose one. The server checks it, compares its answers and times, and keeps nothing.',
+    drop: 'Or drop one here. The server checks it, compares answers and times, and keeps nothing.',
     wrong: (name, sentence) =>
       `${name} could not be opened as a trace, a file that Save makes: ${sentence}`,
     notRead: 'The server could not check this trace. A trace has at most 64 MB.',
