@@ -62,7 +62,7 @@ def _interface(schema: dict[str, Any], names: dict[str, str]) -> list[str]:
         f"  {name}{'' if name in needed else '?'}: {render(of, names)};"
         for name, of in schema["properties"].items()
     ]
-    head = f"export interface {schema['title']} {{"
+    head = f"interface {schema['title']} {{"
     return [*_comment(schema.get("description", "")), head, *fields, "}"]
 
 
@@ -73,11 +73,11 @@ def declarations() -> str:
     for name, union in UNIONS.items():
         written = render(msgspec.json.schema(union), names)
         names[written] = name
-        aliases.append(f"export type {name} = {written};")
+        aliases.append(f"type {name} = {written};")
     kinds = (records.Begin, records.Round, records.End, Remarks)
     _, parts = msgspec.json.schema_components(kinds, ref_template="{name}")
     either = " | ".join(kind.__name__ for kind in kinds)
-    blocks = [HEAD, "\n".join(aliases), f"export type AnyRecord = {either};"]
+    blocks = [HEAD, "\n".join(aliases), f"type AnyRecord = {either};"]
     blocks += ["\n".join(_interface(schema, names)) for schema in parts.values()]
     return "\n\n".join(blocks) + "\n"
 

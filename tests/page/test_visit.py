@@ -161,7 +161,7 @@ def test_what_a_pair_never_learnt_is_said_before_and_over_the_answer(opened):
     note, over = opened.locator(".vl-ask .vl-scope"), opened.locator(".vl-stage .vl-scope")
     opened.evaluate("() => Object.assign(specvl.catalog.pairs[0], {knows: 'scenes', words: []})")
     opened.locator("#vl-question").fill("What is the capital?")
-    expect(note).to_contain_text("not trained on the words “What”, “the”, “capital”")
+    expect(note).to_contain_text("not trained on “What”, “the”, “capital”")
     use = opened.get_by_role("button", name=re.compile("^Use "))
     expect(use).to_have_count(0)  # no pair for photographs runs here
     run_race(opened)
@@ -262,7 +262,7 @@ def test_a_reload_during_a_race_says_that_it_was_not_kept(opened):
     opened.locator("#vl-question").fill("What is new?")
     opened.locator("#vl-run").click()
     opened.wait_for_function(f"{LIVE} && specvl.race.list[0]?.rounds.length")
-    said = "The race that was running when the page was left was not kept."
+    said = "The race that ran when the page was left was not kept."
     reload(opened)
     expect(opened.locator(".vl-notice")).to_have_text(said)
     expect(opened.locator("#vl-question")).to_have_value("What is new?")

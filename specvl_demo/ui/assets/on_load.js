@@ -60,10 +60,9 @@ Promise.all(styles.map((path) => link('stylesheet', address(path))))
   )
   .catch((fault) => {
     const below = location.pathname.replace(/\/$/, '');
-    element.textContent =
-      new URL(root, document.baseURI).pathname === below + '/'
-        ? 'The page could not start: ' + fault.message
-        : `The page could not start: it is served below ${below}; start it with GRADIO_ROOT_PATH=${below}.`;
+    const rooted = new URL(root, document.baseURI).pathname === below + '/';
+    const elsewhere = `it is served below ${below}; start it with GRADIO_ROOT_PATH=${below}.`;
+    element.textContent = `The page could not start: ${rooted ? fault.message : elsewhere}`;
     throw fault;
   });
 // The event that Python listens to: 'run'

@@ -29,8 +29,6 @@ import { Tabs } from './views/tabs.js';
 import { themeButton } from './views/theme.js';
 import { W } from './words/words.js';
 
-/** @import { Api } from './state/types.js' */
-
 const STILL = matchMedia('(prefers-reduced-motion: reduce)');
 
 /** Fill an element with the page, and show what its address or the last visit asks for.
@@ -123,6 +121,7 @@ class Page {
     this.body.style.gridTemplateColumns = 'minmax(0, 1fr)';
   }
 
+  /** Whether the page stands as it was left. */
   get ready() {
     return this.visit.ready;
   }

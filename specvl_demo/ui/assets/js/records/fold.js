@@ -2,8 +2,6 @@
 
 import { ENDS, laid } from './text.js';
 
-/** @import { Begin, End, Fall, Phase, Piece, PlacedToken, Reason, Round, Token, Tree } from './types.js' */
-
 /** @type {Phase[]} */
 export const PHASES = ['draft_s', 'verify_s', 'commit_s', 'other_s'];
 
@@ -159,14 +157,10 @@ export class Lane {
 
   /** How many rounds were over at this time of the lane's clock. @param {number} seconds */
   roundsBy(seconds) {
-    let lo = 0;
-    let hi = this.rounds.length;
-    while (lo < hi) {
-      const mid = (lo + hi + 1) >> 1;
-      if (this.totals[mid].clock_s <= seconds + 1e-9) lo = mid;
-      else hi = mid - 1;
-    }
-    return lo;
+    return Math.max(
+      0,
+      this.totals.findLastIndex(({ clock_s }) => clock_s <= seconds + 1e-9),
+    );
   }
 
   get text() {
@@ -195,7 +189,7 @@ export const countDrafted = ({ tree }) => tree.tokens.length - 1;
 /** @param {Round} round */
 export const countKept = ({ path }) => path.length - 1;
 
-/** Of every node; the root's is 0. @param {Tree} tree */
+/** The depth of every node. @param {Tree} tree */
 export function depths(tree) {
   /** @type {number[]} */
   const depth = [];
@@ -205,7 +199,7 @@ export function depths(tree) {
   return depth;
 }
 
-/** Of every node, likeliest first where that is known. @param {Tree} tree */
+/** The children of every node, likeliest first where that is known. @param {Tree} tree */
 export function children(tree) {
   /** @type {number[][]} */
   const kids = tree.parent.map(() => []);
@@ -260,10 +254,4 @@ export function pace(lane, base, k) {
 }
 
 /** The value at a dotted path, such as `notes.weights.text`. */
-export function dig(value, path) {
-  for (const key of path.split('.')) {
-    if (value === null || value === undefined) return undefined;
-    value = value[key];
-  }
-  return value;
-}
+export const dig = (value, path) => path.split('.').reduce((part, key) => part?.[key], value);

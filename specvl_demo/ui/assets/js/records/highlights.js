@@ -4,8 +4,6 @@ import { children } from './fold.js';
 import { doubt, hedged } from './verdict.js';
 import { W } from '../words/words.js';
 
-/** @import { Lane, Race } from './types.js' */
-
 /** The lane that won: the only rival, or the fastest whose times are sound; else of those with a rough speedup, the
  *  lossless ones first. @param {Race} race @returns {Lane | null} */
 export function best(race) {

@@ -1,7 +1,5 @@
 /* What is told of one token or node: why it is, or is not, in the answer, what else was likely, what its method noted. */
 
-/** @import { Draw, LikelyTable, Unused } from './types.js' */
-
 import { children, countDrafted, countKept, fallen, reason } from './fold.js';
 import { probability, shown, wordOf } from './text.js';
 import { W, fmt } from '../words/words.js';

@@ -1,7 +1,5 @@
 /* What a drafter saw in the pictures and in its views of the prompt, as numbers to draw. */
 
-/** @import { Lane, Round } from './types.js' */
-
 /** How much more than usual a token looked at every position, 0 to 1: the ratio to the mean of `all` tokens, from its
  *  2nd to its 98th percentile. @param {ArrayLike<number>} looks @param {ArrayLike<number>[]} all */
 export function contrast(looks, all) {

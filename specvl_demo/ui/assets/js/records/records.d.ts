@@ -1,10 +1,10 @@
 /* What the engine records, made by tools/record_types.py: change records.py instead. */
 
-export type Scalar = boolean | number | string | null;
-export type Inner = boolean | number | string | Scalar[] | { [name: string]: Scalar } | null;
-export type Value = boolean | number | string | Inner[] | { [name: string]: Inner } | null;
+type Scalar = boolean | number | string | null;
+type Inner = boolean | number | string | Scalar[] | { [name: string]: Scalar } | null;
+type Value = boolean | number | string | Inner[] | { [name: string]: Inner } | null;
 
-export type AnyRecord = Begin | Round | End | Remarks;
+type AnyRecord = Begin | Round | End | Remarks;
 
 /**
  * The start of a lane. Its seconds are charged in full even if lanes shared the computation.
@@ -15,7 +15,7 @@ export type AnyRecord = Begin | Round | End | Remarks;
  * prefix: What the answer had to begin with; the rounds' tokens follow it.
  * chosen: The values that settings "auto" have on this machine.
  */
-export interface Begin {
+interface Begin {
   kind: 'begin';
   request: string;
   lane: string;
@@ -50,7 +50,7 @@ export interface Begin {
  * Prompt positions [start, stop) of one picture or frame, laid out as rows x cols patches, None
  * if they form no grid.
  */
-export interface Span {
+interface Span {
   kind: 'image' | 'video';
   media: number;
   frame: number;
@@ -66,7 +66,7 @@ export interface Span {
  * index: The prompt position of each, -1 for those that are not in the prompt, whose text is
  * `words`: a caption, a newline in place of a picture.
  */
-export interface ViewSeen {
+interface ViewSeen {
   view: string;
   n: number;
   index: number[];
@@ -81,7 +81,7 @@ export interface ViewSeen {
  * tint: Each accepted word has the colour of the line of the view that gave it most probability,
  * weighted by the first series.
  */
-export interface Chart {
+interface Chart {
   id: string;
   title: string;
   help: string;
@@ -105,7 +105,7 @@ export interface Chart {
  * marked: Name of the marked nodes, which are drawn in the colour of relaxed tokens.
  * beside: Name of the series whose colour a line has, which it is drawn beside.
  */
-export interface ChartSeries {
+interface ChartSeries {
   path: string;
   name: string;
   axis?: 'left' | 'right';
@@ -120,20 +120,20 @@ export interface ChartSeries {
  *
  * remarks: What is wrong with a file that was read all the same, in sentences.
  */
-export interface AskedQuestion {
+interface AskedQuestion {
   question?: string;
   media?: Thumbnail[];
   remarks?: string[];
 }
 
 /** A picture or clip of the question as `data:` addresses, None for frames left out. */
-export interface Thumbnail {
+interface Thumbnail {
   name: string;
   frames: (string | null)[];
 }
 
 /** The beginning of an answer that was given with the question, not decided by the target. */
-export interface Prefix {
+interface Prefix {
   ids?: number[];
   text?: string;
 }
@@ -153,7 +153,7 @@ export interface Prefix {
  * notes: Method-specific values by name. About once a second a race adds `load`, the share of all
  * cores that other programs have used so far.
  */
-export interface Round {
+interface Round {
   kind: 'round';
   lane: string;
   index: number;
@@ -171,7 +171,7 @@ export interface Round {
 }
 
 /** One emitted token; `text` is empty while a character is incomplete. */
-export interface Token {
+interface Token {
   id: number;
   text: string;
   origin: 'draft' | 'relaxed' | 'target';
@@ -183,7 +183,7 @@ export interface Token {
  * parent: Index of each node's parent, -1 for the root, always smaller than the node's own index.
  * draft_logp, target_logp: Of a node's token after its parent, None if not computed.
  */
-export interface Tree {
+interface Tree {
   tokens: number[];
   parent: number[];
   texts?: string[] | null;
@@ -192,7 +192,7 @@ export interface Tree {
 }
 
 /** A likely token of the target (or of one view of the drafter), with its probability. */
-export interface LikelyToken {
+interface LikelyToken {
   id: number;
   text: string;
   prob: number;
@@ -209,7 +209,7 @@ export interface LikelyToken {
  * once.
  * confidence: None if nothing is known (see `report.confidence`).
  */
-export interface End {
+interface End {
   kind: 'end';
   lane: string;
   stop: 'cancelled' | 'eos' | 'error' | 'length' | 'stop';
@@ -223,7 +223,7 @@ export interface End {
 }
 
 /** Sums over rounds, added up only by `fold`. */
-export interface Totals {
+interface Totals {
   n_tokens?: number;
   n_rounds?: number;
   n_accepted?: number;
@@ -242,7 +242,7 @@ export interface Totals {
  * prob: The lowest probability that it gives to a token of the answer with a letter or digit.
  * right: Share of held-out answers of this word that were right.
  */
-export interface Confidence {
+interface Confidence {
   word: 'fairly sure' | 'guessing' | 'sure' | 'unsure';
   prob: number;
   right: number;
@@ -253,7 +253,7 @@ export interface Confidence {
  *
  * cut: Why there are no speedups, None if every lane was run to its end. lanes: By name.
  */
-export interface Remarks {
+interface Remarks {
   kind: 'remarks';
   cut: string | null;
   lanes: { [name: string]: LaneRemarks };
@@ -267,7 +267,7 @@ export interface Remarks {
  * `metrics.accepted_by_depth`; of few drafts, if no depth has more. repeats: See
  * `repetition_sentence`.
  */
-export interface LaneRemarks {
+interface LaneRemarks {
   agreement?: Agreement | null;
   doubt?: Doubt | null;
   why?: string | null;
@@ -290,7 +290,7 @@ export interface LaneRemarks {
  * None.
  * dtype: Of a tie, the precision whose rounding decided.
  */
-export interface Agreement {
+interface Agreement {
   kind: 'differs' | 'same' | 'so_far' | 'tie';
   at: number;
   gap?: number | null;
@@ -305,7 +305,7 @@ export interface Agreement {
  * programs, or the browser that showed the race, used. about: The speedup that is told all the
  * same, as a rough one and with the reason; None where nothing was measured.
  */
-export interface Doubt {
+interface Doubt {
   kind: 'disturbed' | 'short';
   sentence: string;
   tokens?: number | null;

@@ -2,8 +2,6 @@
 
 import { children, depths } from './fold.js';
 
-/** @import { Place, Round, Shape } from './types.js' */
-
 /** The row of every node: leaves one below the other, parents beside the middle of their children, `path` on top.
  *  Sorts the children. @param {number[][]} kids @param {number[]} path */
 export function rowsOf(kids, path) {

@@ -1,8 +1,6 @@
 /* A race simulated from a recorded one: the answer stays, and how hard each of its tokens is to guess; drafter, draft
    length and costs may be others. Costs are in autoregressive steps. */
 
-/** @import { Learned } from './types.js' */
-
 import { children, countDrafted, depths } from './fold.js';
 
 /** What a lane says of its tokens and its costs; null if it drafted nothing. @returns {Learned | null} */

@@ -2,8 +2,6 @@
 
 import { W } from '../words/words.js';
 
-/** @import { AnyRecord, Begin, Race } from './types.js' */
-
 const PICTURE = /^data:image\/(png|jpeg|webp);base64,[A-Za-z0-9+/=]+$/;
 
 /** @param {string} written @returns {AnyRecord[]} */

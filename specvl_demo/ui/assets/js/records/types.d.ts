@@ -1,22 +1,19 @@
-/* What the page makes of records. */
+/* What the page makes of records. Like all types of the page's data, these need no import. */
 
-import type { LikelyToken, Token } from './records.js';
+type Lane = import('./fold.js').Lane;
+type Race = import('../state/race.js').Race;
 
-export type * from './records.js';
-export type { Lane } from './fold.js';
-export type { Race } from '../state/race.js';
-
-export type Phase = 'draft_s' | 'verify_s' | 'commit_s' | 'other_s';
+type Phase = 'draft_s' | 'verify_s' | 'commit_s' | 'other_s';
 
 /** A token at a place `at` of its round, in a piece of text once that is whole. */
-export interface PlacedToken extends Token {
+interface PlacedToken extends Token {
   round: number;
   at: number;
   piece?: number;
 }
 
 /** Tokens [start, stop) that make whole characters. mixed: they have several origins. */
-export interface Piece {
+interface Piece {
   start: number;
   stop: number;
   text: string;
@@ -27,18 +24,18 @@ export interface Piece {
 
 /** Why a token was written: 'accepted', 'relaxed', or the target's own. 'corrected': something else
  *  was drafted; 'bonus': all of it was accepted; 'alone': nothing was. */
-export type Reason = 'accepted' | 'relaxed' | 'corrected' | 'bonus' | 'alone';
+type Reason = 'accepted' | 'relaxed' | 'corrected' | 'bonus' | 'alone';
 
 /** Where a drafted node fell: `lost` is the one that the target turned down, itself or one before it; `at` the place
  *  in the round's tokens, which has no token if the answer had ended. */
-export interface Fall {
+interface Fall {
   lost: number;
   at: number;
 }
 
 /** Why a node is no token of the answer. at: the place in its round that the target filled
  *  otherwise, if it was this node's; else -1. */
-export interface Unused {
+interface Unused {
   kind: 'root' | 'rejected' | 'after' | 'ended';
   why: string;
   at: number;
@@ -46,7 +43,7 @@ export interface Unused {
 
 /** How a sampled token was drawn: what target and drafter gave it, how close the second came, and
  *  how far the distributions overlap; null where unknown. */
-export interface Draw {
+interface Draw {
   target: number;
   drafter: number | null;
   gap: number | null;
@@ -54,18 +51,18 @@ export interface Draw {
 }
 
 /** Likely tokens, and their probability by the columns that know it: the target, or a view. */
-export interface LikelyTable {
+interface LikelyTable {
   columns: string[];
   rows: (Omit<LikelyToken, 'prob'> & { prob: Map<string, number> })[];
 }
 
 /** A place in a drawn tree: row and depth. */
-export type Place = [number, number];
-export type Edge = [Place, Place];
+type Place = [number, number];
+type Edge = [Place, Place];
 
 /** A round's tree from its root down: how deep and how wide it is, and its edges; `kept` of them were
  *  accepted, of which `relaxed` are marked. */
-export interface Shape {
+interface Shape {
   deep: number;
   wide: number;
   idle: Edge[];
@@ -74,7 +71,7 @@ export interface Shape {
 }
 
 /** Why a lane's speedup is doubtful: with `about` a rough one is shown, without it none. */
-export interface Doubtful {
+interface Doubtful {
   kind: 'cut' | 'short' | 'disturbed' | 'unknown' | 'early';
   sentence: string;
   tokens?: number | null;
@@ -84,7 +81,7 @@ export interface Doubtful {
 
 /** Where a lane's answer differs from AR's: tokens before the first difference; those of AR, and of
  *  the lane, that the other one lacks; [AR's, the lane's] words, in order. */
-export interface Differences {
+interface Differences {
   shared: number;
   base: Set<number>;
   other: Set<number>;
@@ -92,7 +89,7 @@ export interface Differences {
 }
 
 /** What a recorded lane says of its tokens and its costs, in autoregressive steps. */
-export interface Learned {
+interface Learned {
   n: number;
   /** hard[i]: a drafter of quality q guesses token i where hard[i] < q. */
   hard: number[];

@@ -1,7 +1,5 @@
-/* Why a lane has no speedup on the page, and where its answer differs from AR's: what the server found of a race that
-   is over (report/remarks.py); while lanes run, only load and length are known. */
-
-/** @import { Differences, Doubtful, Lane, Race } from './types.js' */
+/* Why a lane has no speedup, and where its answer differs from AR's: what the server finds once the race is over
+   (report/remarks.py); before, only load and length are known. */
 
 import { wordsOf } from './fold.js';
 import { W } from '../words/words.js';

@@ -5,8 +5,6 @@ import * as kept from './keep.js';
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
-/** @import { ArchiveEvents, KeptRace, Parts, Race } from './types.js' */
-
 /** @extends {Emitter<ArchiveEvents>} */
 export class Archive extends Emitter {
   /** The newest first. @type {KeptRace[]} */

@@ -1,5 +1,4 @@
-/* A bench: methods on many questions, asked one after the other, each a separate run in the server's line. The server
-   keeps the answers and folds them. */
+/* A bench: methods on many questions, each a run of its own. The server keeps the answers and folds them. */
 
 import { coloursOf } from './colours.js';
 import { Emitter } from './emitter.js';
@@ -11,10 +10,8 @@ import { COMPARE } from '../words/comparewords.js';
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
-/** @import { Api, BenchEvents, BenchQuestion, Method, Parts, ReportRow, Source } from './types.js' */
-
 const FRESH_MS = 2000; // how old a table may be while the bench runs
-const WAIT_MS = 300; // until it looks again whether a race of this page is over
+const WAIT_MS = 300; // until it looks again for the end of a race
 
 /** @extends {Emitter<BenchEvents>} */
 export class Bench extends Emitter {
@@ -144,8 +141,8 @@ export class Bench extends Emitter {
   /** How many answers are asked for, and how long they take at most. */
   estimate() {
     const { questions, repeats, tokens } = this.fields;
-    const known = { form: 1, files: this.read }[/** @type {string} */ (this.source)];
-    const asked = Math.min(questions, known ?? questions);
+    const counts = { shipped: questions, form: 1, files: this.read, examples: questions };
+    const asked = Math.min(questions, counts[this.source]);
     const answers = asked * repeats * (1 + this.chosen.length);
     const each = this.speeds.seconds(this.request.pair, tokens);
     return { answers, tokens, seconds: each && answers * each, load: 1 - this.speeds.free };
@@ -155,9 +152,9 @@ export class Bench extends Emitter {
   async add(files) {
     const report = files.find(({ name }) => /\.json$/i.test(name));
     if (report) return this.openReport(await report.text());
-    /** @param {File} file */
-    const fits = ({ name }) => this.endings.some((ending) => name.toLowerCase().endsWith(ending));
-    const some = files.filter(fits);
+    const some = files.filter(({ name }) =>
+      this.endings.some((ending) => name.toLowerCase().endsWith(ending)),
+    );
     this.files.push(...some);
     this.say('');
     const lines = await questionFile(this.files)?.text();
@@ -260,11 +257,16 @@ export class Bench extends Emitter {
     this.say(text);
     while (runner.busy && this.running) await new Promise((ok) => setTimeout(ok, WAIT_MS));
     if (!this.running) return undefined;
-    /** @param {string} stage */
-    const status = (stage) => {
-      if (this.running) this.say(stage === W.run.stage.media ? text : `${text} ${stage}`.trim());
-    };
-    return runner.run({ bench: this.id }, { status, record: () => {} });
+    return runner.run(
+      { bench: this.id },
+      {
+        status: (stage) => {
+          const told = stage !== W.run.stage.media;
+          if (this.running) this.say(told ? `${text} ${stage}`.trim() : text);
+        },
+        record: () => {},
+      },
+    );
   }
 
   get unfinished() {

@@ -1,8 +1,5 @@
-/* How much the page draws while lanes compute. On one machine with the engine every frame takes from what is
-   measured: so the cost of drawing is measured first, while the landing race is played. What was not drawn is played
-   back afterwards. */
-
-/** @import { ComputingTime, Pace, PaceLimits } from './types.js' */
+/* How much the page draws while lanes compute: on one machine with the engine every frame takes from what is measured.
+   So the cost of drawing is measured first, while the landing race is played; what was not drawn is played back. */
 
 /** @type {Record<Pace, PaceLimits>} */
 export const PACES = {
@@ -11,9 +8,9 @@ export const PACES = {
   calm: { text: 200, heavy: Infinity, hz: 5 },
   undrawn: { text: Infinity, heavy: Infinity, hz: 1 },
 };
-const CHEAP = 0.04; // share of the machine that drawing all may take for all to be drawn
+const CHEAP = 0.04; // share of the machine that drawing all may take
 const FAIR = 0.1;
-const LATE_MS = 50; // a frame that comes this long after the one before is late
+const LATE_MS = 50; // after the frame before
 const MOST_LATE = 0.2; // share of the frames
 const LOOK_MS = 3000; // how long frames are timed
 

@@ -1,7 +1,5 @@
 /* State that views listen to. */
 
-/** @import { Events } from './types.js' */
-
 /** @template {Events} [Known=any] */
 export class Emitter extends EventTarget {
   /** @param {keyof Known & string} type @param {any} [detail] */

@@ -2,20 +2,18 @@
 
 import { blank, pairOf, paths } from './request.js';
 
-/** @import { Catalog, Example, Media, Request } from './types.js' */
-
-/** @param {Request} request @param {Pick<Example, 'question' | 'media'>} example */
+/** @param {FormRequest} request @param {Pick<Example, 'question' | 'media'>} example */
 const asksExample = (request, { question, media }) =>
   !request.history.length &&
   request.question.trim() === question.trim() &&
   paths(request.media) === paths(media);
 
-/** The example that a request asks. @param {Catalog} catalog @param {Request} request */
+/** The example that a request asks. @param {Catalog} catalog @param {FormRequest} request */
 export const askedExample = ({ examples }, request) =>
   examples.find((example) => asksExample(request, example));
 
 /** The request that an example stands for.
- *  @param {Catalog} catalog @param {Example} example @returns {Request} */
+ *  @param {Catalog} catalog @param {Example} example @returns {FormRequest} */
 export function requestOf(catalog, { id, media, methods, pair, question, settings }) {
   return {
     ...blank(catalog),
@@ -28,7 +26,7 @@ export function requestOf(catalog, { id, media, methods, pair, question, setting
 }
 
 /** The example whose settings a method has, first the one that is asked.
- *  @param {Catalog} catalog @param {Request} request @param {string} name */
+ *  @param {Catalog} catalog @param {FormRequest} request @param {string} name */
 export function exampleLike({ examples }, request, name) {
   const own = JSON.stringify(request.settings[name]);
   const alike = examples.filter(
@@ -40,8 +38,8 @@ export function exampleLike({ examples }, request, name) {
 
 /** What changes where files take the place of an untouched example's: its question goes, unless they are as many and of
  *  the same kind, and its pair gives way to `home`. coming: files on their way.
- *  @param {Catalog} catalog @param {Request} request @param {string} home @param {Media[]} media
- *  @param {number} coming @returns {Partial<Request> | null} */
+ *  @param {Catalog} catalog @param {FormRequest} request @param {string} home @param {Media[]} media
+ *  @param {number} coming @returns {Partial<FormRequest> | null} */
 export function giveWay(catalog, request, home, media, coming) {
   const example = askedExample(catalog, request);
   if (!example || !media.length || media.some((item) => item.example)) return null;

@@ -4,8 +4,6 @@ import { Emitter } from './emitter.js';
 import { keepFile } from './keep.js';
 import { W, fmt } from '../words/words.js';
 
-/** @import { Api, Catalog, FilesEvents, Media, Pending, Refused, Shrink } from './types.js' */
-
 const MOST_REFUSED = 2; // are shown
 
 /** @extends {Emitter<FilesEvents>} */

@@ -4,8 +4,6 @@ import { wordsOf } from '../records/fold.js';
 import { first } from '../records/trace.js';
 import { W } from '../words/words.js';
 
-/** @import { BranchPoint, Parts } from './types.js' */
-
 export class FollowUps {
   /** @param {Parts} parts */
   constructor(parts) {

@@ -9,8 +9,6 @@ import { blank, chosen, loadingRefusal, pairOf } from './request.js';
 import { parts, paths, takeOver, tooMuch, unsampled } from './request.js';
 import { W } from '../words/words.js';
 
-/** @import { Api, Asking, Before, Catalog, Example, FormEvents, Last, Media, Method, NextTurn, Replaced, Request, RunOptions, Turn } from './types.js' */
-
 /** @extends {Emitter<FormEvents>} */
 export class Form extends Emitter {
   running = false;
@@ -202,7 +200,7 @@ export class Form extends Emitter {
     return { form: this.key(), asked: structuredClone(this.request) };
   }
 
-  /** What the form asks differently, in words. @param {Request} asked */
+  /** What the form asks differently, in words. @param {FormRequest} asked */
   changedSince(asked) {
     const [before, now] = [asked, this.request].map((r) => parts(r).map((x) => JSON.stringify(x)));
     const bare = !this.request.media.length;
@@ -210,7 +208,7 @@ export class Form extends Emitter {
     return words.filter((_, i) => before[i] !== now[i]);
   }
 
-  /** Put a request into the form. Returns the names not known here. @param {Partial<Request>} request */
+  /** Put a request into the form. Returns the names not known here. @param {Partial<FormRequest>} request */
   restore(request) {
     const { taken, unknown } = takeOver(this.catalog, this.request, request);
     Object.assign(this.request, taken);

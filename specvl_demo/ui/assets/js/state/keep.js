@@ -1,7 +1,4 @@
-/* What a visit stores in this browser, so that a reload loses nothing. Without a storage (a private window) the page
-   works the same. */
-
-/** @import { KeptRace, StorageArea } from './types.js' */
+/* What a visit stores in this browser. Without a storage (a private window) the page works the same. */
 
 const FORM = 'specvl-form';
 const BENCH = 'specvl-compare';

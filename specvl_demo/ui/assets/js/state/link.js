@@ -1,7 +1,4 @@
-/* A request as a link: everything but uploaded files. A link may come from anywhere, so its contents are checked
-   wherever they are used. */
-
-/** @import { Request } from './types.js' */
+/* A request as a link: all but uploaded files. It may come from anyone, so it is checked wherever it is used. */
 
 const KEY = 'race';
 const SERVED = 'gradio_api/file='; // a file of the page's own
@@ -13,7 +10,7 @@ export function view(views) {
   return views.includes(name) ? name : null;
 }
 
-/** @param {Request} request */
+/** @param {FormRequest} request */
 export function write(request) {
   const { history, media, ...rest } = request;
   const example = media.find((m) => m.example)?.example;
@@ -46,14 +43,14 @@ export function toTrace(trace, embed = false) {
 /** The request in this page's address, if it can be read. */
 export function read() {
   const text = new URLSearchParams(location.hash.slice(1)).get(KEY);
-  if (!text) return { asked: null, broken: false };
+  let request = null;
   try {
-    const request = text.length > LONGEST ? null : JSON.parse(fromBase64Url(text));
-    const asked = request && typeof request === 'object' ? request : null;
-    return { asked, broken: asked === null };
+    if (text && text.length <= LONGEST) request = JSON.parse(fromBase64Url(text));
   } catch {
-    return { asked: null, broken: true };
+    // the link is damaged
   }
+  const asked = typeof request === 'object' ? request : null;
+  return { asked, broken: Boolean(text) && !asked };
 }
 
 /** @param {string} text */

@@ -6,9 +6,7 @@ import { point } from '../records/highlights.js';
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
-/** @import { Branch, LiveEvents, Meta, Pace, Parts, Run, RunRequest } from './types.js' */
-
-const PATIENT_S = 3; // how long a stage may last before its seconds are counted
+const PATIENT_S = 3; // before a stage's seconds are counted
 const SHORT_S = 6; // a race that took longer was seen while it ran
 
 /** @extends {Emitter<LiveEvents>} */

@@ -5,22 +5,20 @@ import { Emitter } from './emitter.js';
 import { Lane } from '../records/fold.js';
 import { shown } from '../records/trace.js';
 
-/** @import { AnyRecord, Begin, End, Meta, Method, RaceEvents, Round, Rules, Selection } from './types.js' */
-
 /** @extends {Emitter<RaceEvents>} */
 export class Race extends Emitter {
   /** By name. @type {Map<string, Lane>} */
   lanes = new Map();
   /** @type {Meta} */
   meta = {};
-  load = 0; // share of the machine that other programs use while it runs
+  load = 0; // share of the machine that other programs use
   /** Seconds on every lane's own clock that are shown; null: all there are. @type {number | null} */
   head = null;
   slower = 1; // how many times slower than it was a replay shows it
   slow = false; // whether that is enough to show what happens within a round
   /** The name of the lane that tree and charts show. @type {string | null} */
   focus = null;
-  /** @type {Selection | null} */
+  /** @type {Selected | null} */
   selected = null;
   chosen = false; // whether the visitor picked that lane
 
@@ -106,7 +104,7 @@ export class Race extends Emitter {
     return lane;
   }
 
-  /** After their methods, with settings only where two would have the same name. */
+  /** Name lanes after their methods, with settings only where two would have the same name. */
   nameLanes() {
     const colours = coloursOf(this.list.map((lane) => lane.begin.method));
     const names = this.list.map((lane) => lane.begin.title.split(', ')[0]);
@@ -121,7 +119,7 @@ export class Race extends Emitter {
     return [...this.lanes.values()];
   }
 
-  /** Whether the lanes known so far have. */
+  /** Whether the lanes known so far have ended. */
   get ended() {
     return this.list.every((lane) => lane.end);
   }
@@ -220,7 +218,7 @@ export class Race extends Emitter {
     this.emit('focus');
   }
 
-  /** null lets the page follow the race. @param {Selection | null} choice */
+  /** null lets the page follow the race. @param {Selected | null} choice */
   select(choice) {
     this.chosen ||= Boolean(choice?.picked);
     const moved = choice !== null && choice.lane !== this.focus;
@@ -230,7 +228,7 @@ export class Race extends Emitter {
     this.emit('select');
   }
 
-  /** Select what the visitor picked. @param {Lane} lane @param {Omit<Selection, 'lane'>} part */
+  /** Select what the visitor picked. @param {Lane} lane @param {Omit<Selected, 'lane'>} part */
   pick(lane, part) {
     this.select({ lane: lane.name, ...part, picked: true });
   }

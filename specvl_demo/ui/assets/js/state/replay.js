@@ -1,11 +1,9 @@
-/* Replays a race: moves its head along the lanes' own clocks, stretched so that an eye can follow, or at true speed. */
+/* Replays a race: moves its head along the lanes' own clocks, at their speed or so slowly that an eye can follow. */
 
 import { Emitter } from './emitter.js';
 
-/** @import { Race, ReplayEvents } from './types.js' */
-
 const SHOW_S = 8; // how long a stretched replay lasts
-const WATCHABLE_S = 6; // races that last this long are shown as they were, never faster
+const WATCHABLE_S = 6; // longer races are shown at their own speed
 const VISIBLE_S = 0.3; // rounds that take less on screen are shown whole
 
 /** @extends {Emitter<ReplayEvents>} */

@@ -2,12 +2,10 @@
 
 import { W } from '../words/words.js';
 
-/** @import { Catalog, Media, Pair, Request } from './types.js' */
-
 /** @param {Catalog} catalog @param {string} id */
 export const pairOf = ({ pairs }, id) => pairs.find((pair) => pair.id === id);
 
-/** The request of a form that nobody has filled in. @param {Catalog} catalog @returns {Request} */
+/** The request of a form that nobody has filled in. @param {Catalog} catalog @returns {FormRequest} */
 export function blank(catalog) {
   const pair = catalog.pairs.find((p) => p.available) ?? catalog.pairs[0];
   return {
@@ -24,7 +22,7 @@ export function blank(catalog) {
 }
 
 /** The chosen methods that are not defined for sampling, if it is asked for.
- *  @param {Catalog} catalog @param {Pick<Request, 'methods' | 'settings'>} request @param {unknown} temperature */
+ *  @param {Catalog} catalog @param {Pick<FormRequest, 'methods' | 'settings'>} request @param {unknown} temperature */
 export function unsampled(catalog, { methods, settings }, temperature) {
   if (!(Number(temperature) > 0)) return [];
   return catalog.methods.filter(
@@ -32,10 +30,10 @@ export function unsampled(catalog, { methods, settings }, temperature) {
   );
 }
 
-/** The changed values of sampling and loading. @param {Pick<Request, 'pair' | 'sampling' | 'loading'>} request */
+/** The changed values of sampling and loading. @param {Pick<FormRequest, 'pair' | 'sampling' | 'loading'>} request */
 export const chosen = (request) => ({ ...request.sampling, ...request.loading[request.pair] });
 
-/** What requested races can differ in, in the order of W.run.changes. @param {Request} request */
+/** What requested races can differ in, in the order of W.run.changes. @param {FormRequest} request */
 export const parts = ({ methods, settings, ...request }) => [
   request.pair,
   paths(request.media),
@@ -53,11 +51,11 @@ export const paths = (media) => media.map((m) => m.path).join();
 export const weightKinds = (loading) => ['dtype', 'quantised'].filter((key) => key in loading);
 
 /** A request with what another one gives, and the names there that are not known.
- *  @param {Catalog} catalog @param {Request} request @param {Partial<Request>} other */
+ *  @param {Catalog} catalog @param {FormRequest} request @param {Partial<FormRequest>} other */
 export function takeOver(catalog, request, other) {
   const standard = blank(catalog);
   const taken = { ...request };
-  for (const key of /** @type {(keyof Request)[]} */ (Object.keys(standard)))
+  for (const key of /** @type {(keyof FormRequest)[]} */ (Object.keys(standard)))
     if (typeof other[key] === typeof standard[key]) Object.assign(taken, { [key]: other[key] });
   const names = new Set(catalog.methods.map((m) => m.name));
   const unknown = [...taken.methods].filter((m) => !names.has(m));
@@ -71,7 +69,7 @@ export function takeOver(catalog, request, other) {
   return { taken, unknown };
 }
 
-/** What is too long or too many, in a sentence. @param {Request} request @param {Catalog['limits']} limits */
+/** What is too long or too many, in a sentence. @param {FormRequest} request @param {Catalog['limits']} limits */
 export function tooMuch({ media, history, question, system }, limits) {
   const { turns, shown, question: most } = limits;
   if (question.length > most) return W.ask.long('question', question.length, most);
@@ -81,7 +79,7 @@ export function tooMuch({ media, history, question, system }, limits) {
   return n > shown ? W.chat.tooMuch(n, shown) : null;
 }
 
-/** Why a pair cannot be loaded as chosen. @param {Pair} pair @param {Request} request */
+/** Why a pair cannot be loaded as chosen. @param {Pair} pair @param {FormRequest} request */
 export function loadingRefusal({ loading, id }, request) {
   const values = request.loading[id] ?? {};
   const reasons = weightKinds(loading).map((key) => loading[key][String(values[key])]);

@@ -2,10 +2,8 @@
 
 import * as kept from './keep.js';
 
-/** @import { Media, Parts, Request } from './types.js' */
-
 /** Send a request's files again. Returns it with those, and the names of those that are `gone`.
- *  @param {Request} request @param {Parts} parts */
+ *  @param {FormRequest} request @param {Parts} parts */
 export async function revive(request, { api, catalog }) {
   /** @type {string[]} */
   const lost = [];

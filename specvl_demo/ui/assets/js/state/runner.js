@@ -3,10 +3,8 @@
 import { Stream } from './stream.js';
 import { W } from '../words/words.js';
 
-const SILENT_MS = 5000; // without a batch, of which one comes each second, it asks whether the server is there
+const SILENT_MS = 5000; // without a batch, of which each second has one
 const MOST_MISSES = 3;
-
-/** @import { Api, Listener } from './types.js' */
 
 export class Runner {
   busy = false;

@@ -1,44 +1,37 @@
-/* What the chosen pair cannot judge: its model `knows` 'anything', 'photographs' or drawn 'scenes', and the words
-   that it was taught. */
+/* What the chosen pair cannot judge: its model `knows` 'anything', 'photographs' or drawn 'scenes', and some words. */
 
 import { pairOf } from './request.js';
 import { W } from '../words/words.js';
-
-/** @import { Catalog, Media, Request } from './types.js' */
 
 const LETTERS = /\p{L}{3,}/gu;
 const MOST_UNKNOWN = 3;
 const LONGEST_WORD = 40; // letters
 const MOST_WORDS = 60; // the shipped models were taught short questions
 
-/** What the pair cannot judge about a request, in a sentence. @param {Catalog} catalog @param {Request} request */
+/** What the pair cannot judge about a request, in a sentence. @param {Catalog} catalog @param {FormRequest} request */
 export function scope(catalog, request) {
   const pair = pairOf(catalog, request.pair);
   if (!pair || pair.knows === 'anything') return '';
+  const { knows, words } = pair;
   const media = [...request.media, ...request.history.flatMap((turn) => turn.media)];
-  if (!media.length) return `${W.scope.noPicture[pair.knows]} ${W.scope.after}`;
-  const outside = request.media.filter(
-    (item) =>
-      kind(item, catalog) !== pair.knows &&
-      (pair.knows === 'scenes' || kind(item, catalog) !== null),
-  );
-  if (outside.length)
-    return `${W.scope.other[pair.knows](outside.map(({ name }) => name))} ${
-      outside.every((item) => kind(item, catalog) === null) ? W.scope.then : W.scope.after
-    }`;
+  if (!media.length) return W.scope.outside(W.scope.noPicture[knows]);
+  const others = request.media
+    .map((item) => ({ name: item.name, kind: kind(item, catalog) }))
+    .filter((item) => item.kind !== knows && (knows === 'scenes' || item.kind !== null));
+  if (others.length) {
+    const sure = others.some((item) => item.kind !== null);
+    return W.scope.outside(W.scope.other[knows](others.map(({ name }) => name)), sure);
+  }
   const long = request.question.match(/\S+/g)?.length ?? 0;
-  if (long > MOST_WORDS) return `${W.scope.long(long)} ${W.scope.after}`;
-  const words = pair.words && new Set(pair.words);
-  const unknown = words
-    ? [...new Set(request.question.match(LETTERS) ?? [])].filter(
-        (word) => !knows(words, word.toLowerCase()),
-      )
-    : [];
-  const named = unknown.slice(0, MOST_UNKNOWN).map((word) => word.slice(0, LONGEST_WORD));
-  return named.length ? `${W.scope.words(named)} ${W.scope.after}` : '';
+  if (long > MOST_WORDS) return W.scope.outside(W.scope.long(long));
+  const unknown = [...new Set(words && request.question.match(LETTERS))]
+    .filter((word) => !taught(words ?? [], word.toLowerCase()))
+    .slice(0, MOST_UNKNOWN)
+    .map((word) => word.slice(0, LONGEST_WORD));
+  return unknown.length ? W.scope.outside(W.scope.words(unknown)) : '';
 }
 
-/** Another pair here that can. @param {Catalog} catalog @param {Request} request */
+/** Another pair that can judge it. @param {Catalog} catalog @param {FormRequest} request */
 export function better(catalog, request) {
   const pair = pairOf(catalog, request.pair);
   if (!pair || pair.knows === 'anything') return undefined;
@@ -57,5 +50,5 @@ function kind(item, catalog) {
   return (example && pairOf(catalog, example.pair)?.knows) ?? null;
 }
 
-/** Whether a word, or its singular, is one of these. @param {Set<string>} words @param {string} word */
-const knows = (words, word) => words.has(word) || words.has(word.replace(/s$/, ''));
+/** Also by its singular. @param {string[]} words @param {string} word */
+const taught = (words, word) => words.includes(word) || words.includes(word.replace(/s$/, ''));

@@ -1,11 +1,8 @@
-/* The race as something to keep: a link to its settings, its trace, or one file that the server makes of the trace: a
-   page with its charts, or a figure. */
+/* The race as something to keep: a link, its trace, or a file that the server makes of that. */
 
 import * as link from './link.js';
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
-
-/** @import { Keepsake, Made, Parts } from './types.js' */
 
 const TRACE = 'race.trace.jsonl';
 const MADE = {

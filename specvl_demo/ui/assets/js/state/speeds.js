@@ -1,6 +1,4 @@
-/* How fast pairs were in races on this page, and how busy the machine was: from that follows how long a bench takes. */
-
-/** @import { Race, Speed } from './types.js' */
+/* How fast pairs were in races on this page, and how busy the machine: what a bench may take. */
 
 export class Speeds {
   /** Of each pair's last race. @type {{ [pair: string]: Speed }} */

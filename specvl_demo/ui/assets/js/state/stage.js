@@ -7,8 +7,6 @@ import * as trace from '../records/trace.js';
 import { doubt } from '../records/verdict.js';
 import { W } from '../words/words.js';
 
-/** @import { AnyRecord, Example, Meta, Offer, Parts, StageEvents, Turn } from './types.js' */
-
 /** @extends {Emitter<StageEvents>} */
 export class Stage extends Emitter {
   notice = { text: '', wrong: false };

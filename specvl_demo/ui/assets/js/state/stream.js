@@ -1,7 +1,4 @@
-/* The live stream: numbered JSON batches of events (`StreamEvent` in types.d.ts). Repeated batches are dropped, and so is
-   whatever still comes of a run that is over. */
-
-/** @import { StreamEvent } from './types.js' */
+/* The live stream: numbered batches of events. Repeated ones are dropped, and so is what still comes of an older run. */
 
 export class Stream {
   /** Names of runs. @type {Set<string>} */

@@ -1,18 +1,7 @@
 /* What the page's state is made of, beside the records: what is asked, what can be chosen, what the server sends. */
 
-import type { Archive } from './archive.js';
-import type { Drawing } from './drawing.js';
-import type { Form } from './form.js';
-import type { Race } from './race.js';
-import type { Replay } from './replay.js';
-import type { Runner } from './runner.js';
-import type { Stage } from './stage.js';
-import type { AnyRecord, Lane, Remarks, Scalar, Thumbnail } from '../records/types.js';
-
-export type * from '../records/types.js';
-
 /** A picture or clip on the server. example: the id of the example that it comes from. */
-export interface Media {
+interface Media {
   path: string;
   url: string;
   name: string;
@@ -21,19 +10,19 @@ export interface Media {
 }
 
 /** An earlier question. from: the lane that wrote the answer, if the race was stopped. */
-export interface Turn {
+interface Turn {
   question: string;
   answer: string;
   media: Media[];
   from?: string | null;
 }
 
-export interface Values {
+interface Values {
   [name: string]: Scalar | undefined;
 }
 
 /** What the form asks. settings: by method, only what was changed; loading: by pair. */
-export interface Request {
+interface FormRequest {
   pair: string;
   media: Media[];
   question: string;
@@ -46,28 +35,28 @@ export interface Request {
 }
 
 /** What one press of Run sends. prefix: token ids with which the answer has to begin. */
-export interface RunRequest extends Omit<Request, 'sampling' | 'loading'> {
+interface RunRequest extends Omit<FormRequest, 'sampling' | 'loading'> {
   baseline: true;
   prefix?: number[];
   max_new_tokens?: Scalar;
 }
 
 /** How a run is shown. without: titles of the methods left out; undrawn: nothing is drawn meanwhile. */
-export interface RunOptions {
+interface RunOptions {
   prefix?: number[];
   branch?: Branch;
   undrawn?: boolean;
 }
 
 /** The form before a run, to be brought back if it comes to nothing. */
-export interface Before {
+interface Before {
   turns: Turn[];
   media: Media[];
   last: Last | null;
 }
 
 /** A run as the form hands it over. */
-export interface Run {
+interface Run {
   request: RunRequest;
   without: string[];
   before: Before;
@@ -76,13 +65,13 @@ export interface Run {
 }
 
 /** The question of the race on the page that another one can follow, and what it becomes then. */
-export interface Last {
-  asked: Request;
+interface Last {
+  asked: FormRequest;
   turn: Turn;
 }
 
 /** Where an answer was continued from another token. of: the request, or the example, of that race. */
-export interface Branch {
+interface Branch {
   lane: string;
   chosen: string;
   taken: string;
@@ -92,20 +81,20 @@ export interface Branch {
 }
 
 /** When a race of an example was recorded, and on which processor. */
-export interface Recorded {
+interface Recorded {
   when: string;
   processor?: string;
 }
 
 /** What the page knows of the race that it shows, besides its records. */
-export interface Meta {
+interface Meta {
   /** 'live': a visitor's own; 'ended': one that wrote nothing; 'recorded': from an example or a file. */
   source?: 'live' | 'ended' | 'recorded';
   question?: string;
   machine?: string;
   /** `Form.key` of the request that it answers: if it is another one than the form's, the race is outdated. */
   form?: string;
-  asked?: Request;
+  asked?: FormRequest;
   /** The pictures that the model was shown. */
   shown?: Thumbnail[];
   /** What the pair cannot judge about the question, in a sentence. */
@@ -125,10 +114,10 @@ export interface Meta {
 }
 
 /** A storage of the browser; the latter is this tab's. */
-export type StorageArea = 'localStorage' | 'sessionStorage';
+type StorageArea = 'localStorage' | 'sessionStorage';
 
 /** A race that this browser keeps. lanes: their titles; at: when it ended, in milliseconds. */
-export interface KeptRace {
+interface KeptRace {
   records: AnyRecord[];
   meta: Meta;
   lanes: string[];
@@ -136,7 +125,7 @@ export interface KeptRace {
 }
 
 /** A trained pair, as the catalog describes it. methods: true, or why one does not run here. */
-export interface Pair {
+interface Pair {
   id: string;
   title: string;
   available: boolean;
@@ -151,7 +140,7 @@ export interface Pair {
   methods: { [name: string]: string | true };
 }
 
-export interface Method {
+interface Method {
   name: string;
   title: string;
   help: string;
@@ -161,7 +150,7 @@ export interface Method {
 }
 
 /** A question that the page offers, with its recorded race. fails: why its answer is wrong. */
-export interface Example {
+interface Example {
   id: string;
   title: string;
   pair: string;
@@ -180,7 +169,7 @@ export interface Example {
 }
 
 /** What can be chosen here (ui/page/catalog.py). */
-export interface Catalog {
+interface Catalog {
   machine: string;
   pairs: Pair[];
   methods: Method[];
@@ -204,14 +193,14 @@ export interface Catalog {
 }
 
 /** Tokens below which a lane is not timed, and the load from which times are disturbed. */
-export interface Rules {
+interface Rules {
   tokens: number;
   load: number;
   drafts: number;
 }
 
 /** A token of a lane, a round, or a node that is no token of the answer. picked: by the visitor. */
-export interface Selection {
+interface Selected {
   lane: string;
   token?: number;
   round?: number;
@@ -220,7 +209,7 @@ export interface Selection {
 }
 
 /** A token to continue with in place of the lane's token `index`. */
-export interface BranchPoint {
+interface BranchPoint {
   lane: Lane;
   index: number;
   id: number;
@@ -228,67 +217,67 @@ export interface BranchPoint {
 }
 
 /** How much is drawn while lanes compute. */
-export type Pace = 'full' | 'steady' | 'calm' | 'undrawn';
+type Pace = 'full' | 'steady' | 'calm' | 'undrawn';
 
 /** Milliseconds between two passes of text, and of tree, inspector and charts; batches a second of the server. */
-export interface PaceLimits {
+interface PaceLimits {
   text: number;
   heavy: number;
   hz: number;
 }
 
 /** The processor seconds that drawing has taken so far, and the cores of the machine. */
-export type ComputingTime = () => Promise<{ seconds: number; cores: number }>;
+type ComputingTime = () => Promise<{ seconds: number; cores: number }>;
 
 /** What can come next: 'follow', another question about the same pictures; 'again', the same once
  *  more; 'undrawn', the same without drawing it. */
-export type Offer = 'follow' | 'again' | 'undrawn';
+type Offer = 'follow' | 'again' | 'undrawn';
 
 /** What Run does: 'same' asks the last question again, 'on' adds a turn to its conversation, 'new'
  *  begins another one. */
-export type NextTurn = 'same' | 'on' | 'new';
+type NextTurn = 'same' | 'on' | 'new';
 
 /** An example as it was before a file took the place of its pictures. */
-export type Replaced = Pick<Request, 'media' | 'question' | 'pair' | 'methods' | 'settings'>;
+type Replaced = Pick<FormRequest, 'media' | 'question' | 'pair' | 'methods' | 'settings'>;
 
 /** What a request asks in words. */
-export type Asking = Pick<Request, 'pair' | 'question' | 'media'>;
+type Asking = Pick<FormRequest, 'pair' | 'question' | 'media'>;
 
 /** A file on its way to the server, with the share that is sent. */
-export interface Pending {
+interface Pending {
   file: File;
   kind: Media['kind'];
   share: number;
 }
 
 /** A file that did not become part of the question. */
-export interface Refused {
+interface Refused {
   name: string;
   why: string;
 }
 
 /** Makes a picture no larger than the model sees it. */
-export type Shrink = (file: File) => Promise<File>;
+type Shrink = (file: File) => Promise<File>;
 
 /** What hears of a run. */
-export interface Listener {
+interface Listener {
   status(text: string): void;
   record(record: AnyRecord): void;
 }
 
 /** As what a race can be kept; the server makes the last three. */
-export type Made = 'page' | 'figure' | 'pdf';
-export type Keepsake = 'link' | 'embed' | 'trace' | Made;
+type Made = 'page' | 'figure' | 'pdf';
+type Keepsake = 'link' | 'embed' | 'trace' | Made;
 
 /** What a link asks. example: the id of the example whose pictures it means; without: it was of others. */
-export interface Linked extends Partial<Request> {
+interface Linked extends Partial<FormRequest> {
   example?: string;
   without?: boolean;
 }
 
 /** A form as it was left. run: the request of the race beside it, which it `fits`; left: that race still ran. */
-export interface KeptForm {
-  request: Request;
+interface KeptForm {
+  request: FormRequest;
   example: string | null;
   run: string | null;
   fits: boolean;
@@ -296,47 +285,47 @@ export interface KeptForm {
 }
 
 /** The view that is open. picked: the one that the visitor chose. */
-export interface Tabs {
+interface Tabs {
   picked: string | null;
   open: (name: string, fresh: boolean) => void;
 }
 
 /** Where the questions of a bench come from. */
-export type Source = 'shipped' | 'files' | 'form' | 'examples';
+type Source = 'shipped' | 'files' | 'form' | 'examples';
 
 /** A question of a bench. */
-export interface BenchQuestion {
+interface BenchQuestion {
   kind: string;
   question: string;
   media: Media[];
 }
 
 /** A method of a bench. colour: its number, see `coloursOf`. */
-export interface ReportRow {
+interface ReportRow {
   name: string;
   colour?: number;
 }
 
 /** A pair in a race: seconds before the first token and for each, and the `free` share of the machine. */
-export interface Speed {
+interface Speed {
   before: number;
   token: number;
   free: number;
 }
 
 /** What `Emitter.emit` may tell, by name, and what comes with it. */
-export interface Events {
+interface Events {
   /** What is happening, or what is wrong. */
   say: { text: string; wrong: boolean };
 }
 
-export interface ArchiveEvents extends Events {
+interface ArchiveEvents extends Events {
   change: void;
   /** Why a trace cannot be opened; '' takes that back. */
   problem: string;
 }
 
-export interface BenchEvents extends Events {
+interface BenchEvents extends Events {
   /** Something else will be asked. */
   change: void;
   /** The number of files that were left out. */
@@ -350,7 +339,7 @@ export interface BenchEvents extends Events {
   restored: void;
 }
 
-export interface FilesEvents extends Events {
+interface FilesEvents extends Events {
   /** Draw them anew. */
   show: void;
   /** Of those on their way. */
@@ -362,7 +351,7 @@ export interface FilesEvents extends Events {
   chosen: { media: Media[]; coming?: number };
 }
 
-export interface FormEvents extends Events {
+interface FormEvents extends Events {
   /** The request was replaced. */
   update: void;
   /** The request changed. */
@@ -387,7 +376,7 @@ export interface FormEvents extends Events {
   fresh: void;
 }
 
-export interface LiveEvents extends Events {
+interface LiveEvents extends Events {
   /** How lanes are drawn while they compute; null once they are done. */
   pace: Pace | null;
   /** The first records of lanes. */
@@ -397,7 +386,7 @@ export interface LiveEvents extends Events {
   over: void;
 }
 
-export interface RaceEvents extends Events {
+interface RaceEvents extends Events {
   /** Another race begins. */
   reset: void;
   lane: { lane: Lane };
@@ -414,11 +403,11 @@ export interface RaceEvents extends Events {
   branch: BranchPoint;
 }
 
-export interface ReplayEvents extends Events {
+interface ReplayEvents extends Events {
   change: void;
 }
 
-export interface StageEvents extends Events {
+interface StageEvents extends Events {
   notice: void;
   offers: void;
   waiting: void;
@@ -432,7 +421,7 @@ export interface StageEvents extends Events {
 }
 
 /** An event of the stream (ui/serve); records come under their own kind. */
-export type StreamEvent =
+type StreamEvent =
   | { k: 'run'; record?: undefined }
   | { k: 'queue'; place: number; record?: undefined }
   | { k: 'status'; stage: string; detail?: string; record?: undefined }
@@ -441,7 +430,7 @@ export type StreamEvent =
   | { k: 'done'; record?: undefined };
 
 /** What the board component gives the page. */
-export interface Api {
+interface Api {
   server: { [name: string]: (payload?: unknown) => Promise<any> };
   upload: (
     file: File,
@@ -453,25 +442,23 @@ export interface Api {
 }
 
 /** The parts of the page's state, and what they need of the browser. */
-export interface Parts {
+interface Parts {
   api: Api;
   catalog: Catalog;
   race: Race;
-  runner: Runner;
-  replay: Replay;
-  drawing: Drawing;
-  form: Form;
-  stage: Stage;
-  archive: Archive;
+  runner: import('./runner.js').Runner;
+  replay: import('./replay.js').Replay;
+  drawing: import('./drawing.js').Drawing;
+  form: import('./form.js').Form;
+  stage: import('./stage.js').Stage;
+  archive: import('./archive.js').Archive;
   /** Whether the visitor wants nothing to move. */
   still: () => boolean;
   /** Offers the visitor a file. */
   download: (name: string, content: BlobPart, type?: string) => void;
 }
 
-declare global {
-  interface Window {
-    /** The drawing library, once it is loaded. */
-    Plotly: any;
-  }
+interface Window {
+  /** The drawing library, once it is loaded. */
+  Plotly: any;
 }

@@ -6,9 +6,7 @@ import { revive } from './revive.js';
 import { first } from '../records/trace.js';
 import { W } from '../words/words.js';
 
-/** @import { KeptForm, KeptRace, Linked, Parts, Tabs } from './types.js' */
-
-const KEPT_MS = 400; // how long the form must stand before it is kept
+const KEPT_MS = 400; // of rest before the form is kept
 const VIEWS = Object.keys(W.tabs);
 
 export class Visit {
@@ -67,17 +65,17 @@ export class Visit {
       if (!form.request.question) form.fill(firstExample); // else it was typed already
       await stage.example(firstExample);
     }
-    // A visitor may have chosen a tab before the race, which opens its own.
+    // The race has opened its own tab, whatever the visitor chose.
     tabs.open(tabs.picked ?? view, Boolean(tabs.picked));
-    if (!asked && broken) stage.tell(W.run.brokenLink, true);
+    if (broken) stage.tell(W.run.brokenLink, true);
   }
 
   /** Open the trace at this address. @param {string} from */
   async open(from) {
     const { archive, catalog, form, stage } = this.parts;
-    /** @param {string} path */
-    const whole = (path) => new URL(path, document.baseURI).href;
-    const example = catalog.examples.find(({ trace }) => trace && whole(trace) === from);
+    const example = catalog.examples.find(
+      ({ trace }) => trace && new URL(trace, document.baseURI).href === from,
+    );
     if (example) {
       form.fill(example);
       await stage.example(example);
@@ -100,11 +98,13 @@ export class Visit {
     const unknown = form.restore({ ...asked, media, history: [] });
     if (asked.example && !example) unknown.push(asked.example);
     if (example?.trace && form.key(form.of(example)) === form.key()) await stage.example(example);
-    /** @param {KeptRace} run */
-    const same = ({ meta }) => meta.asked && !meta.branch && form.key(meta.asked) === form.key();
-    const run = race.list.length ? undefined : archive.runs.find(same);
-    if (run) stage.show(run.records, { ...run.meta, ...form.asked }, false);
-    else if (!race.list.length) stage.tell(W.run.fromLink(asked.without));
+    if (!race.list.length) {
+      const run = archive.runs.find(
+        ({ meta }) => meta.asked && !meta.branch && form.key(meta.asked) === form.key(),
+      );
+      if (run) stage.show(run.records, { ...run.meta, ...form.asked }, false);
+      else stage.tell(W.run.fromLink(asked.without));
+    }
     if (unknown.length) stage.tell(W.run.unknownLink(unknown), true);
   }
 
@@ -117,12 +117,10 @@ export class Visit {
     form.restore({ ...asked, question });
     const shown = catalog.examples.find((e) => e.id === example && e.trace) ?? this.firstExample;
     const turn = asked.history.at(-1);
-    /** @param {KeptRace} run */
-    const answered = ({ meta }) =>
-      !turn || (meta.asked && form.questionOf(meta.asked) === turn.question);
-    /** Whether this is the race beside the form, which another tab's may not be. @param {KeptRace} run */
-    const same = ({ records }) => first(records).request === raced;
-    const run = archive.runs.find(left ? answered : same);
+    const run = archive.runs.find(({ meta, records }) => {
+      if (!left) return first(records).request === raced; // the newest may be another tab's
+      return !turn || (meta.asked && form.questionOf(meta.asked) === turn.question);
+    });
     if (run) await this.bringOut(run, fits && !left, gone, left);
     else if (turn) {
       race.clear({ source: 'ended', question: form.questionOf(), form: form.key() });
@@ -143,7 +141,7 @@ export class Visit {
     const own = fits
       ? { asked: structuredClone(form.request), gone }
       : meta.asked && (await revive(meta.asked, this.parts));
-    stage.show(records, { ...meta, ...own, form: left ? undefined : form.key() }, false);
-    if (!fits && !left) this.parts.race.meta.form = '';
+    const key = fits ? form.key() : '';
+    stage.show(records, { ...meta, ...own, form: left ? undefined : key }, false);
   }
 }

@@ -5,18 +5,13 @@ export {};
 declare global {
   type Archive = import('../state/archive.js').Archive;
   type Bench = import('../state/bench.js').Bench;
-  type Catalog = import('../state/types.js').Catalog;
   type Files = import('../state/files.js').Files;
   type FollowUps = import('../state/followups.js').FollowUps;
   type Form = import('../state/form.js').Form;
-  type KeptRace = import('../state/types.js').KeptRace;
-  type Lane = import('../records/fold.js').Lane;
   type Painter = import('./paint.js').Painter;
-  type Race = import('../state/race.js').Race;
   type Replay = import('../state/replay.js').Replay;
   type Stage = import('../state/stage.js').Stage;
   type Story = import('./story.js').Story;
-  type Turn = import('../state/types.js').Turn;
 
   /** A chart: what it is called, what its axes are, and what it draws. */
   interface ChartSpec {

@@ -32,7 +32,7 @@ export const COMPARE = {
   progress: 'Progress of the comparison',
   noMethod: 'Choose at least one method.',
   noFile: 'Add questions or pictures first.',
-  noQuestion: 'The form in Race has neither a question nor a picture: add one there first.',
+  noQuestion: 'The form in Race is empty: add a question or a picture there first.',
   sending: 'Sending the questions.',
   notSent: 'The questions could not be sent. Try again.',
   notSaved: 'The files could not be made. Try again.',
@@ -43,16 +43,16 @@ export const COMPARE = {
   more: 'More tables',
   asking: (i, { questions, repeats }, left) => {
     const again = repeats > 1 ? `, repeat ${Math.floor(i / questions) + 1} of ${repeats}` : '';
-    const rest = left === null ? 'the time left is told after it' : `${about(left)} left`;
+    const rest = left === null ? 'the time left follows' : `${about(left)} left`;
     return `Question ${(i % questions) + 1} of ${questions}${again}; ${rest}.`;
   },
   stopping: 'Stopping: what is being computed ends first…',
   stopped: 'Stopped. The tables hold what was finished.',
-  stoppedEmpty: 'Stopped before the first question was finished: there are no tables.',
+  stoppedEmpty: 'Stopped before a question was finished: there are no tables.',
   left: (kept) =>
     kept
       ? 'The comparison stopped when the page was left. What was finished is kept; Go on asks the rest.'
-      : 'The comparison that was running when the page was left was not kept.',
+      : 'The comparison that ran when the page was left was not kept.',
   done: ({ questions, repeats }) =>
     `Done: ${count(questions, 'question')}${repeats > 1 ? `, each asked ${repeats} times` : ''}.`,
   empty: 'Every method answers by itself.',

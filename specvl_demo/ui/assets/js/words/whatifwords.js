@@ -18,7 +18,7 @@ export const WHATIF = {
       : `It breaks even at ${percent(c.even)} right guesses, of those checked.`,
   ],
   other: (s, r) =>
-    `With these values the answer would come ${s}× as fast as autoregressive decoding; the race itself measured ${r}×.`,
+    `With these values the answer would come ${s}× as fast as autoregressive decoding; the race measured ${r}×.`,
   unsure: (s, why, as) =>
     `${why} ${as ? 'The figures as they stand' : 'With these values the figures'} would make ${s}×: treat that with care.`,
   formula: (f) => `speedup = τ / (v + γ c) = ${f.tau} / (${f.v} + ${f.gamma} × ${f.c}) = ${f.s}`,
@@ -41,11 +41,11 @@ export const WHATIF = {
     ],
     row: [
       'Verification cost per token',
-      'What each guessed token adds to the pass that checks it, in autoregressive steps. Almost nothing on a GPU, more on a CPU.',
+      'What each guessed token adds to the pass that checks it, in autoregressive steps: little on a GPU, more on a CPU.',
     ],
     requests: [
       'Requests at once',
-      'How many answers share every pass. Each adds its drafts to a verification, but only one token to a plain step, so speculation gains less.',
+      'How many answers share a pass. Each adds its drafts to a verification, but one token to a plain step: speculation gains less.',
     ],
   },
 };

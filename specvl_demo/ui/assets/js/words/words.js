@@ -82,7 +82,7 @@ export const W = {
   },
   lane: {
     answer: (title) => `Answer of ${title}. Arrow keys walk through its tokens.`,
-    focus: (title) => `Show ${title} in the tree and the charts`,
+    focus: (title) => `Show ${title} in tree and charts`,
     other: 'The autoregressive lane has another token here.',
     missing: 'The lane in focus has another token here.',
     exact: 'exact',
@@ -108,10 +108,10 @@ export const W = {
     stop: 'ended at the stop string',
     length: 'token limit',
     cancelled: 'stopped',
-    error: 'failed; the other lanes continued',
+    error: 'failed; the others continued',
   },
   track: {
-    caption: 'The race: progress and speed of every lane',
+    caption: 'Progress and speed of every lane',
     lane: 'Lane',
     laneHelp:
       'A way to decode the answer. All have the same large model and question, take turns, and have their own clocks.',
@@ -129,7 +129,7 @@ export const W = {
     clockHelp: 'This lane’s compute time, without reading the question.',
     where: 'Time goes to',
     whereHelp:
-      'Shares of drafting (guessing), verifying (a pass of the large model), committing (keeping the caches right) and the rest.',
+      'Shares of drafting (guessing), verifying (by the large model), committing (keeping caches right) and the rest.',
     about: (x) => `about ${x}×`,
     timed: (seconds) => `Timed ${seconds.length} times: ${seconds.join(', ')}`,
     unknown: (why) => `Speedup not measured: ${why}.`,
@@ -143,8 +143,7 @@ export const W = {
     title: 'How to read the text',
     rejected: 'rejected',
     other: 'not as autoregressive',
-    otherHelp:
-      'Bold words in a frame: here two complete answers differ, this and the autoregressive one.',
+    otherHelp: 'Bold in a frame: here this complete answer and the autoregressive one differ.',
     showRejected: 'Show rejected drafts',
   },
   charts: {
@@ -164,7 +163,7 @@ export const W = {
     shaded: (most) => `drafts kept (full height: ${most})`,
     byDepth: 'Drafted tokens kept',
     byDepthHelp:
-      'Of the tokens drafted at each depth after an accepted draft, the share that was kept; depths with fewer than five are left out',
+      'Of the tokens drafted at each depth after an accepted draft, the share kept; depths with fewer than five are left out',
     byDepthLater: 'Known once the race is over.',
     byDepthNone: 'Nothing was drafted.',
     byDepthFew: 'Fewer than five drafts: a rough picture.',
@@ -173,12 +172,11 @@ export const W = {
     byDepthSay: (rows) => `Kept at depth ${rows.join(', ')}.`,
     declaredSay: (title, lane, rows) =>
       `${title} of ${lane}: ${rows.map(([n, v]) => `${n} ${Number.isFinite(v) ? v.toFixed(2) : '–'}`).join(', ')}.`,
-    unreachable:
-      'The chart library could not be loaded: check the connection and reload the page. All else works.',
+    unreachable: 'The chart library could not be loaded: check the connection and reload the page.',
   },
   tree: {
     title: 'Token tree',
-    help: 'What one round guessed. Each point is a token, each level one position further in the answer; the number is the drafter’s probability. Green: confirmed by the large model. Orange or grey: not used. Blue: written by the large model. ␣ is a space, ↵ a new line, ■ the end of the answer.',
+    help: 'What one round guessed. A point is a token, a level one position further in the answer, a number the drafter’s probability. Green: confirmed by the large model. Orange or grey: not used. Blue: written by the large model. ␣ is a space, ↵ a new line, ■ the end of the answer.',
     making: (title, round, n, checking) =>
       `${title} · round ${round + 1} · ${checking ? `checking all ${n} in one pass` : `guessing ${count(n, 'token')}`}`,
     slider: 'Round',
@@ -197,11 +195,11 @@ export const W = {
     ghost: 'one at a time is here',
     start: 'Start',
     far: (n, over, x) => [count(n, 'token'), over && 'done', x].filter(Boolean).join(' · '),
-    keys: 'Space plays, arrows lead from round to round, Home starts anew, Escape leaves.',
+    keys: 'Space plays, arrows change the round, Home starts anew, Escape leaves.',
   },
   strip: {
     title: 'The tree of every round',
-    help: 'Deeper: guessed further ahead; wider: more alternatives. Coloured: what the large model kept. A click opens the round.',
+    help: 'Deeper: guessed further ahead; wider: more alternatives; coloured: kept. A click opens the round.',
     round: (i, drafted, kept, deep, wide) =>
       `Round ${i + 1}: ${count(drafted, 'drafted token')}, ${kept} kept; ${deep} deep, ${wide} wide`,
     say: (title, shapes) =>
@@ -225,7 +223,7 @@ export const W = {
     corrected: ({ text, topP, drafted, kept, sampled }) =>
       `${kept ? `The ${kept > 1 ? `first ${kept} drafted tokens were` : 'first drafted token was'} kept; none of the others` : `None of the ${count(drafted, 'drafted token')}`} is what the target wanted here, so it wrote ${text} itself${!sampled && topP ? ` (probability ${topP})` : ''}.`,
     bonus: ({ text }) =>
-      `Everything drafted up to here was kept; the same target pass also gave ${text} for free.`,
+      `All that was drafted up to here was kept; the same target pass also gave ${text}.`,
     alone: ({ text, topP, sampled }) =>
       `Nothing was drafted in this round; the target wrote ${text}${!sampled && topP ? ` (probability ${topP})` : ''}.`,
   },
@@ -243,14 +241,14 @@ export const W = {
     title: (lane) => `The original, ${lane}`,
     fork: (taken) => `The branch takes ${taken} here.`,
     back: 'Back to the original',
-    lost: 'The original is no longer kept in this browser.',
+    lost: 'This browser no longer keeps the original.',
   },
   inspect: {
     title: 'Token inspector',
     close: 'Close the inspector',
     drafter: 'drafter',
     draws: (gap, overlap) =>
-      `These two are after temperature and top-p, the table below is before. Sampling decides: every token has a random number, fixed by the seed, and the highest sum of that and log-probability wins${gap ? `; the second was ${gap} nats behind` : ''}.${overlap ? ` A drafter with the same numbers agrees at most ${overlap} of the time: the overlap of both distributions.` : ''}`,
+      `These two are after temperature and top-p, the table is before. Every token has a random number, fixed by the seed; the highest sum of that and log-probability wins${gap ? `; the second was ${gap} nats behind` : ''}.${overlap ? ` A drafter with the same numbers agrees at most ${overlap} of the time: the overlap of both distributions.` : ''}`,
     hint: 'Pick a token in an answer or in the tree to see where it comes from.',
     round: (i) => `Round ${i + 1}`,
     roundFacts: (drafted, kept, clock) => `${drafted} drafted, ${kept} kept, at ${clock}`,
@@ -277,7 +275,7 @@ export const W = {
   patches: {
     looks: 'Where it looked',
     looksNote:
-      'The drafter’s attention as it guessed this token, beside its mean over the answer: bright patches got more than usual.',
+      'The drafter’s attention as it guessed this token, over its mean: bright patches got more than usual.',
     little: 'less',
     much: 'more than usual',
     seen: (view) => `What it saw: ${view}`,
@@ -285,9 +283,9 @@ export const W = {
     share: (kept, all) =>
       kept === all
         ? `The drafter saw all ${count(all, 'patch', 'patches')}.`
-        : `The drafter saw ${kept} of ${count(all, 'patch', 'patches')}; the dark ones were hidden from it.`,
+        : `The drafter saw ${kept} of ${count(all, 'patch', 'patches')}; the dark ones were hidden.`,
     pooled: (kept, all) =>
-      `The drafter saw the mean of blocks of patches, ${kept} instead of ${all}; each bright one stands for its block.`,
+      `The drafter saw ${kept} means of blocks, not all ${all} patches; each bright one stands for its block.`,
     instead: (words) => `In place of the picture it read: “${words}”`,
     frame: (name, i) => `${name}, frame ${i + 1}`,
     frames: (n) => `${n} frames`,
@@ -421,7 +419,7 @@ export const W = {
     sampling: 'Length and sampling',
     further: 'Further limits, penalties, stop string',
     system: 'System prompt',
-    systemHelp: 'Placed before the conversation, if the model supports one.',
+    systemHelp: 'Placed before the conversation, if the model has one.',
     waiting: 'Waiting for the first words',
     run: 'Run the race',
     runningNow: 'Running…',
@@ -437,7 +435,7 @@ export const W = {
   loading: {
     title: 'Precision and picture detail',
     dtype: 'Precision',
-    dtypeHelp: 'The number format of the computation; changing it loads the pair again.',
+    dtypeHelp: 'The number format; changing it loads the pair again.',
     quantised: 'Quantisation',
     quantisedHelp: 'Weights of the target in fewer bits: less memory, slower verification.',
     fits: (way) => (way ? `what fits (${way})` : 'what fits'),
@@ -446,8 +444,7 @@ export const W = {
       '4bit': '4 bits',
     },
     detail: 'Picture detail',
-    detailHelp:
-      'In millions of pixels, to which larger pictures are scaled down; more may be more tokens.',
+    detailHelp: 'In millions of pixels, to which larger pictures are scaled down.',
     ran: (target, dtype, device, visual, all) =>
       `The last race ran in ${dtype} on ${device} (${target}); ${visual} of the ${all} tokens it read were pictures.`,
   },
@@ -461,13 +458,13 @@ export const W = {
       scenes: (names) =>
         `This model knows only its own kind of drawn scenes, and ${list(names)} may be something else.`,
       photographs: (names) =>
-        `This model was trained on photographs; ${list(names)} ${names.length === 1 ? 'is a drawing, which it' : 'are drawings, which it'} cannot read.`,
+        `This model was trained on photographs, and cannot read drawings: ${list(names)}.`,
     },
     words: (unknown) =>
-      `This model was not trained on the ${unknown.length > 1 ? 'words' : 'word'} ${unknown.map((w) => `“${w}”`).join(', ')}.`,
+      `This model was not trained on ${unknown.map((word) => `“${word}”`).join(', ')}.`,
     long: (n) => `This model was trained on short questions; this one has ${n} words.`,
-    after: 'The race is real, the answer means nothing.',
-    then: 'If so, the race is real, and the answer means nothing.',
+    outside: (why, sure = true) =>
+      `${why} ${sure ? 'The' : 'If so, the'} race is real, the answer means nothing.`,
   },
   settings: {
     reset: (name) => `Reset ${name}`,
@@ -479,10 +476,10 @@ export const W = {
     off: 'off',
     paper: (v) => `Paper preset: ${v}.`,
     preset: 'preset',
-    presetHelp: 'The starting point for the values below.',
+    presetHelp: 'What the values below start from.',
     slots: {
       drafter: ['drafter', 'Who guesses what comes next.'],
-      views: ['views', 'What the drafter sees of the prompt; several are mixed.'],
+      views: ['views', 'What the drafter sees of the prompt.'],
       policy: ['tree', 'The shape of what is drafted in a round.'],
       verifier: ['verifier', 'Who decides which drafts stay.'],
     },
@@ -499,12 +496,12 @@ export const W = {
     sending: (name) => `Sending ${name}…`,
     unknown: (name, types) =>
       unadded(name, `it is neither a picture nor a clip that can be read (${types}).`),
-    broken: (name) => unadded(name, 'your browser cannot show it as a picture. It may be damaged.'),
+    broken: (name) => unadded(name, 'your browser cannot show it. It may be damaged.'),
     refusedRun: (name) =>
       `${name} could not be used. Remove it to run without it, or add another file.`,
     large: (name, size, most) => unadded(name, `it has ${size}, and the limit is ${most}.`),
     empty: (name) => unadded(name, 'the file is empty.'),
-    many: (name, n) => unadded(name, `a question can have up to ${n} files.`),
+    many: (name, n) => unadded(name, `a question can have ${n} files.`),
     moving: (name) => `${name} counts as a clip if it moves.`,
     noCamera: 'No camera could be used. Allow it for this page, or upload a picture.',
     failed: (name) => `${name} could not be uploaded. Check the connection, then add it again.`,
@@ -559,12 +556,12 @@ export const W = {
     busyNow: (others) =>
       `Other programs use ${portion(others)} of the machine: these times will not count.`,
     fromFile: (name) => `This race comes from the file ${name}. Run uses what is in the form.`,
-    left: 'The race that was running when the page was left was not kept.',
+    left: 'The race that ran when the page was left was not kept.',
     gone: (names) =>
       `${names} could not be restored, and a follow-up needs it. Add it again and run.`,
     early: (tokens, needed) => `${count(tokens, 'token')} so far; ${needed} are needed`,
     loaded: (load) => `timing disturbed (other programs kept ${portion(load)} of the machine busy)`,
-    uncompared: 'the server has not compared the lanes of this race',
+    uncompared: 'the server has not compared its lanes',
     agreement: {
       same: (titles, _, begun) =>
         `${list(titles)}: same answer${begun ? ' from the given beginning on' : ''}, token for token`,
@@ -585,14 +582,14 @@ export const W = {
     },
     sharing: 'Making the file…',
     shared: (name) => `${name} shows the whole race in any browser, without this page.`,
-    notShared: 'The file could not be made. Try again, or download the trace.',
+    notShared: 'The file could not be made. Try again, or save the trace.',
     linked: 'The link is in the address bar and on the clipboard.',
     embedded: 'The code for another page is on the clipboard.',
     embeddedFile:
       'The code is on the clipboard. It shows race.html, which Save makes: put that beside your page.',
-    linkInBar: 'The link is in the address bar; copy it from there.',
+    linkInBar: 'Copy the link from the address bar.',
     linkWithout: 'Your own pictures are not part of it.',
-    linkAlone: 'The conversation before it is not either.',
+    linkAlone: 'Nor is the conversation before it.',
   },
   learn: {
     formula: (title) => `The rule of ${title}`,
@@ -604,7 +601,7 @@ export const W = {
     verdict: 'The paper’s claim, tested here',
     first: 'Reading a race',
     firstText:
-      'A small drafter guesses ahead; the large target checks all guesses in one pass and keeps what it agrees with. Every token is coloured and underlined by where it comes from.',
+      'A small drafter guesses ahead; the large target checks all guesses in one pass and keeps what it agrees with. Colours and lines tell where every token comes from.',
     origins: {
       draft: 'guessed, and exactly what the target would have written',
       relaxed: 'guessed and let through, although the target would have written something else',
@@ -633,7 +630,7 @@ export const W = {
     goesOn: (title) => `A follow-up continues from what ${title} had written.`,
     from: (title) => `As far as ${title} had written it.`,
     tooLong: (n, most) =>
-      `At most ${most} earlier questions are remembered, and there are ${n}. Start a new conversation, or edit an earlier question.`,
+      `At most ${most} earlier questions are remembered, and there are ${n}. Begin a new conversation, or edit an earlier question.`,
     tooMuch: (n, most) =>
       `A conversation can have at most ${most} pictures and clips; with this question it has ${n}. Remove some, or start a new conversation.`,
   },
@@ -643,7 +640,7 @@ export const W = {
     drop: 'Or drop one here. The server checks it, compares answers and times, and keeps nothing.',
     wrong: (name, sentence) =>
       `${name} could not be opened as a trace, a file that Save makes: ${sentence}`,
-    notRead: 'The server could not check this trace. A trace has at most 64 MB.',
+    notRead: 'The server could not check this trace. It may have at most 64 MB.',
     unreachable: 'The recorded race could not be loaded. Check the connection, then try again.',
     elsewhere: 'The link names a trace that is not on this server.',
     yours: (n) => `Your races${n ? ` (${n})` : ''} and traces`,
