@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from specvl_demo.methods.base import Method, register
+from specvl_demo.methods.declare import AUTO
 from specvl_demo.methods.policies import STATIC_TREE
 from specvl_demo.methods.small_vlm import SMALL
 from specvl_demo.methods.views import MULTIMODAL
@@ -16,7 +17,7 @@ register(
         views=(MULTIMODAL,),
         policy=STATIC_TREE,
         reference="Li et al., arXiv 2401.15077 (the tree of EAGLE-1)",
-        presets={"photo": {"tree_nodes": 11}, "pocket": {"tree_nodes": 8}},
+        presets={pair: {"tree_nodes": AUTO} for pair in ("photo", "pocket")},
         order=20,
         url="https://arxiv.org/abs/2401.15077",
     )

@@ -28,7 +28,7 @@ DRAFTS = {
     "hivis": ("hivis", {"preset": "pocket"}),
     "dream": ("dream", {"preset": "pocket"}),
     "eagle3": ("eagle3", {"policy": "chain", "gamma": 5}),
-    "tree": ("tree", {}),
+    "tree": ("tree", {"tree_nodes": 8}),
     "sage": ("sage", {"growth": "online", "max_nodes": 20}),
     "sage by templates": ("sage", {"max_nodes": 20}),
     "two views": ("tabed", {"preset": "pocket"}),
