@@ -285,7 +285,7 @@ register(
             view should count.""",
             look="""The weights over the rounds, with the accepted drafts behind them. Both views
             begin with half; then come the weights that would have been right most often so far: in
-            “A garden” the picture’s alone, in “A man” half of each again in the end.""",
+            “A garden” and “A paintbrush” the picture’s alone.""",
             formula=r"q = \sum_i w_i q^{( i )}",
             aloud="""The drafter’s probabilities q are those of its views i, mixed with weights w.
             These are the weights that would have guessed most of the target’s tokens so far. Where

@@ -71,9 +71,9 @@ def test_every_examples_answer_was_read_and_says_what_is_wrong(one: dict):
     assert one["why"] == findings.sentences(findings.find_all(one["id"], race(one)))
 
 
-HANGING = {"photographer", "mountains", "hillside", "stream", "astronaut", "autumn"}
-"""Races to be exchanged when the photo pair's are recorded anew: with one thread, or as on AVX2,
-five of their answers go on differently.
+HANGING = {"espresso", "two", "stream", "cat"}
+"""Races whose answers have a narrow margin, and are the same with one thread, as on AVX2 and with
+another library for convolutions.
 """
 
 
@@ -82,6 +82,7 @@ five of their answers go on differently.
     [
         pytest.param(tile, marks=pytest.mark.xfail(strict=True) if tile["id"] in HANGING else ())
         for tile in TILES
+        if tile["media"]  # only of pictures the last bits differ between processors
     ],
     ids=lambda tile: tile["id"],
 )
@@ -105,7 +106,8 @@ def test_the_weights_of_recorded_views_go_where_the_lesson_says():
             lane = race(tile)[1]
             weights[tile["id"]] = [r.notes["weights"]["multimodal"] for r in lane.rounds]
     assert set(weights["garden"][1:]) == {1.0} and weights["garden"][0] == 0.5
-    assert weights["photographer"][1] != 0.5 == weights["photographer"][-1] and len(weights) == 2
+    assert set(weights["brushes"][1:]) == {1.0} and weights["brushes"][0] == 0.5
+    assert len(weights) == 2
 
 
 def test_the_recorded_comparison_can_be_asked_again():
