@@ -22,7 +22,7 @@ import { FormView } from './views/formview.js';
 import { LearnView } from './views/learnview.js';
 import { Painter } from './views/paint.js';
 import { RaceView } from './views/raceview.js';
-import { RaceList } from './views/racelist.js';
+import { raceList } from './views/racelist.js';
 import { shrink } from './views/shrink.js';
 import { Story } from './views/story.js';
 import { Tabs } from './views/tabs.js';
@@ -87,8 +87,8 @@ class Page {
       back: () => followUps.back(),
     };
     this.painter = new Painter();
-    const list = new RaceList(this.archive, (...run) => stage.again(...run));
-    this.ask = new FormView(form, catalog, (asked) => api.server.method_panel(asked), list.node);
+    const list = raceList(this.archive, (...run) => stage.again(...run));
+    this.ask = new FormView(form, (asked) => api.server.method_panel(asked), list);
     this.chat = new Conversation(form, followUps);
     this.story = new Story(race, () => this.replay.finish());
     this.view = new RaceView({ ...this, url, on });

@@ -1,4 +1,4 @@
-/* The answers side by side, one a lane; of a branch, the one that it was taken from before them. */
+/* The answers side by side, before them the one that a branch was taken from. */
 
 import { button, h, refill } from './dom.js';
 import { LaneView } from './lane.js';
@@ -9,16 +9,15 @@ import { W } from '../words/words.js';
 export function answers(race, painter, onback) {
   const views = new Map(); // by the lane's name
   const node = h('div.vl-lanes');
-  /** Once the race is over, all answers are scrolled alike. */
-  const scroll = ({ target }) => {
+  const scrollAlike = ({ target }) => {
     if (race.head !== null || !race.finished) return;
     for (const { box } of views.values())
       if (box !== target && box.scrollTop !== target.scrollTop) box.scrollTop = target.scrollTop;
   };
-  node.addEventListener('scroll', scroll, true);
+  node.addEventListener('scroll', scrollAlike, true);
   race.on('reset', () => {
     views.clear();
-    refill(node, [race.meta.branch && original(race.meta.branch, onback)]);
+    refill(node, [race.meta.branch && originalAnswer(race.meta.branch, onback)]);
   });
   race.on('lane', ({ lane }) => {
     const view = new LaneView(race, lane, painter);
@@ -42,14 +41,13 @@ export function answers(race, painter, onback) {
   return node;
 }
 
-/** The answer from which a branch was taken, the position where it leaves it marked. */
-function original({ lane, before, chosen, taken, after }, onback) {
+function originalAnswer({ lane, before, chosen, taken, after }, onback) {
   const fork = h('b.vl-fork', { title: W.branch.fork(shown(taken)), text: laid(chosen) });
   const words = [laid(before, MOST_TEXT), fork, laid(after, MOST_TEXT)];
   const title = W.branch.title(lane);
   return h(
     'section.vl-lane.vl-original.done',
-    { 'aria-label': title },
+    { label: title },
     h('header', h('b', title), button(W.branch.back, onback)),
     h('div.vl-text', { tabindex: '0' }, h('div.vl-words', words)),
   );

@@ -38,7 +38,7 @@ export function overScreen({ title, keys }, moves, stage, tools) {
   const close = tool(W.close, () => dialog.close());
   const dialog = h(
     'dialog.vl-story',
-    { 'aria-label': title, keydown },
+    { label: title, keydown },
     stage,
     h('div.vl-story-tools', tools, h('span.vl-help.vl-keys', keys), close),
   );

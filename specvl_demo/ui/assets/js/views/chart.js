@@ -1,17 +1,14 @@
-/* One Plotly chart: a card with a title, the page's own legend and a plot that redraws cheaply. Its `ChartSpec`
-   (types.d.ts) says what it draws. */
+/* A Plotly chart under a title and our own legend. Its `ChartSpec` (types.d.ts) says what it draws. */
 
-import { h, put, refill } from './dom.js';
-import { term } from './explain.js';
+import { h, put, refill, term } from './dom.js';
 import { forPlotly } from '../records/text.js';
 import { W } from '../words/words.js';
 
 const CONFIG = { displayModeBar: false, doubleClick: false };
-const LEGEND = ['name', 'colour', 'dash', 'fill', 'help']; // of a line, what its entry shows
+const LEGEND_FIELDS = ['name', 'colour', 'dash', 'fill', 'help'];
 
 let loading = null;
 
-/** Plotly, fetched once. */
 export function plotly(url) {
   loading ??= new Promise((resolve, reject) => {
     const load = () => resolve(window.Plotly);
@@ -48,7 +45,7 @@ export class Chart {
     this.plotlyUrl = plotlyUrl;
     this.legend = h('ul.vl-legend');
     this.note = h('p.vl-help.vl-chart-note');
-    this.plot = h('div.vl-plot', { role: 'img', 'aria-label': spec.title });
+    this.plot = h('div.vl-plot', { role: 'img', label: spec.title });
     this.node = h(
       'section.vl-card.vl-chart',
       { data: { chart: spec.id } },
@@ -63,7 +60,6 @@ export class Chart {
     this.resized.observe(this.plot);
   }
 
-  /** now: the visitor asked for it. */
   update(now = false) {
     this.painter.dirty(this.node, now);
   }
@@ -92,14 +88,14 @@ export class Chart {
     if (!traces || !width) return;
     this.revision += 1;
     const layout = { ...this.layout(drawing), width, height, datarevision: this.revision };
-    window.Plotly.react(this.plot, traces.map(literal), layout, CONFIG);
+    window.Plotly.react(this.plot, traces.map(literalTrace), layout, CONFIG);
     if (!this.started) {
       this.started = true;
       this.plot.on('plotly_click', (e) => this.spec.click?.(this.race, e.points[0]));
     }
   }
 
-  /** Axes grow in steps while no end is known: most redraws leave them unchanged. @param {Drawing} drawing */
+  /** While no end is known, axes grow in steps: most redraws leave them unchanged. @param {Drawing} drawing */
   layout({ xmin = 0, xmax, xend = null, ymax, ymin = 0, rightRange = null, shapes = [] }) {
     const { muted: color, line: gridcolor } = this.colours;
     const { spec } = this;
@@ -141,7 +137,7 @@ export class Chart {
   }
 
   writeLegend(legend) {
-    const key = JSON.stringify(legend, LEGEND);
+    const key = JSON.stringify(legend, LEGEND_FIELDS);
     if (key === this.legendKey) return;
     this.legendKey = key;
     const entry = ({ name, colour, dash, fill, help }) =>
@@ -155,8 +151,7 @@ const legendSign = (colour, fill, dash) =>
     ? h('b', { style: { color: colour }, text: dash })
     : h('i', { class: `${fill ? 'fill' : 'line'} ${dash ?? ''}`, style: { '--c': colour } });
 
-/** A trace whose name Plotly shows unchanged. */
-const literal = (trace) => ({ ...trace, name: forPlotly(trace.name) });
+const literalTrace = (trace) => ({ ...trace, name: forPlotly(trace.name) });
 
 export function ceilTo(x, unit) {
   return Math.max(unit, Math.ceil((x + 1e-9) / unit) * unit);

@@ -1,4 +1,4 @@
-/* The contents of the charts that all races have, and of a bench's; a method's own are declarations, see declared.js. */
+/* The charts that all races have, and a bench's; a method's own are declared (declared.js). */
 
 import { ceilTo } from './chart.js';
 import { countDrafted, countKept, pace } from '../records/fold.js';
@@ -9,7 +9,6 @@ export const DASHES = ['solid', 'dash', 'longdash', 'dot', 'dashdot', 'longdashd
 const MOST_POINTS = 1500;
 const SETTLED = 3; // a ratio of fewer tokens says nothing yet and would stretch the axis
 
-/** As Plotly takes it. */
 export const scatter = (x, y, more) => ({
   type: 'scatter',
   mode: 'lines',
@@ -45,8 +44,7 @@ function runningSpeedup(race, lane, colours) {
   };
 }
 
-/** Speedup of every lane after each round; for a lane whose times are not meaningful, the reason.
- *  @type {ChartSpec} */
+/** After each round; for a lane whose times are not meaningful, the reason. @type {ChartSpec} */
 export const speedup = {
   id: 'speedup',
   title: W.charts.speedup,
@@ -93,7 +91,7 @@ const lineAtOne = ({ muted: color }) => ({
   line: { color, width: 1, dash: 'dot' },
 });
 
-/** How often a drafted token is accepted, by its depth, given that all before it were (report/remarks.py). */
+/** How often a drafted token is accepted, given that all before it were (report/remarks.py). */
 const acceptance = {
   title: W.charts.byDepth,
   help: W.charts.byDepthHelp,
@@ -107,7 +105,7 @@ const overDepth = (shares) => ({
   y: shares.map((share) => 100 * share),
 });
 
-/** A bar for each depth of the lane in focus. @type {ChartSpec} */
+/** Of the lane in focus. @type {ChartSpec} */
 export const byDepth = {
   id: 'by-depth',
   ...acceptance,
@@ -136,7 +134,7 @@ export const byDepth = {
   },
 };
 
-/** A line for each method of a bench. @param {Bench} bench @returns {ChartSpec} */
+/** @param {Bench} bench @returns {ChartSpec} */
 export const benchByDepth = (bench) => ({
   id: 'bench-depth',
   ...acceptance,

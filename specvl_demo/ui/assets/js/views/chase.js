@@ -1,5 +1,4 @@
-/* The race over the whole screen, for a room: all lanes on one clock, in the leader's text the place of the plain
-   lane. */
+/* The race over the whole screen: all lanes on one clock, in the leader's text the place of the plain lane. */
 
 import { overScreen, tool } from './back.js';
 import { h, iconButton, put } from './dom.js';
@@ -7,9 +6,9 @@ import { strip } from './strip.js';
 import { laid } from '../records/text.js';
 import { W, fmt } from '../words/words.js';
 
-const FEW = 3; // lanes whose type is as large as a story's
+const FEW_LANES = 3; // their type is large
 
-/** The dialog, and the button that opens it while a finished race is on the page. @param {Replay} replay */
+/** Dialog and opener. @param {Replay} replay */
 export function chase(replay, painter) {
   const { race } = replay;
   const ghost = h('b.vl-badge', W.chase.ghost);
@@ -42,7 +41,7 @@ export function chase(replay, painter) {
   };
 
   const open = async () => {
-    const many = race.list.length > FEW;
+    const many = race.list.length > FEW_LANES;
     put(question, race.meta.question ?? '');
     rows = race.list.map((lane) => rowOf(lane, many));
     lanes.replaceChildren(...rows.map(({ head, text }) => h('div', head, text)));
@@ -60,7 +59,7 @@ export function chase(replay, painter) {
   return { dialog, opener };
 }
 
-/** A lane's answer, its words hidden until the replay reaches them. */
+/** Words are hidden until the replay reaches them. */
 function rowOf(lane, many) {
   const word = (piece) =>
     h(`span.tk.${lane.kind(piece)}`, { hidden: true, text: laid(piece.text) });
@@ -73,7 +72,6 @@ function rowOf(lane, many) {
   return { lane, parts, text, head, facts };
 }
 
-/** Show as many words as the replay has reached. */
 function drawRow(race, { lane, parts, text, facts }) {
   const shown = lane.whole[race.roundsShown(lane)];
   parts.forEach((part, i) => {

@@ -1,10 +1,7 @@
-/* Draws Compare: its form, the progress, tables, charts and answers of a bench (state/bench.js). */
+/* Compare: its form, the progress and the report of a bench (state/bench.js). */
 
-import { Chart } from './chart.js';
-import { benchByDepth } from './charts.js';
-import { answered, heatMap, table } from './comparetables.js';
-import { button, filePicker, folded, h, options, put, refill, tell } from './dom.js';
-import { Race } from '../state/race.js';
+import { benchReport } from './comparereport.js';
+import { button, filePicker, h, options, put, tell } from './dom.js';
 import { COMPARE } from '../words/comparewords.js';
 import { W } from '../words/words.js';
 
@@ -14,35 +11,27 @@ const labelled = (input, text, ...more) =>
 const methodBox = ({ name: value, title, help }) =>
   h('label.vl-method', { title: help }, h('input', { type: 'checkbox', value }), h('span', title));
 
-const writeParagraphs = (node, texts) =>
-  refill(
-    node,
-    texts.map((text) => h('p', { text })),
-  );
-
 export class CompareView {
   /** @param {Bench} bench */
   constructor(bench, catalog, painter, plotlyUrl) {
     this.bench = bench;
     this.limits = catalog.limits;
-    this.chart = new Chart(benchByDepth(bench), new Race(), painter, plotlyUrl);
-    this.node = h('div.vl-compare', this.buildForm(), this.buildReport());
+    const report = benchReport(bench, painter, plotlyUrl);
+    this.node = h('div.vl-compare', this.buildForm(), report);
     bench.on('change', () => this.show());
     bench.on('files', (left) => this.showFiles(left));
     bench.on('running', () => this.showRunning());
     bench.on('stopping', () => (this.halt.disabled = true));
     bench.on('progress', (part) => (this.progress.value = part));
-    bench.on('report', () => this.draw());
     bench.on('restored', () => (this.onward.hidden = !bench.unfinished));
     bench.on('say', ({ text, wrong }) => tell(this.status, text, wrong));
-    this.draw();
     bench.restore();
   }
 
   buildForm() {
     const { bench } = this;
     const title = W.ask.methods(this.limits.lanes);
-    const group = { role: 'group', 'aria-label': title };
+    const group = { role: 'group', label: title };
     this.methods = h('div.vl-methods', group, bench.offered.map(methodBox));
     const papers = button(COMPARE.papers, () => bench.choosePapers());
     this.about = h('p.vl-help');
@@ -108,29 +97,10 @@ export class CompareView {
     this.go = button(COMPARE.run, () => bench.run(), 'vl-primary', go);
     this.halt = button(W.ask.stop, () => bench.stop(), 'vl-secondary', halt);
     this.onward = button(COMPARE.goOn, () => bench.goOn(), 'vl-secondary', onward);
-    const bar = { max: 1, value: 0, hidden: true, 'aria-label': COMPARE.progress };
+    const bar = { max: 1, value: 0, hidden: true, label: COMPARE.progress };
     this.progress = h('progress', bar);
     this.status = h('p.vl-help', { role: 'status' });
     return [h('div.vl-buttons', this.go, this.halt, this.onward), this.progress, this.status];
-  }
-
-  buildReport() {
-    const { bench } = this;
-    this.origin = h('div.vl-help');
-    this.first = h('div');
-    this.map = h('div');
-    this.tables = h('div');
-    this.more = folded('details.vl-card.vl-c-more', COMPARE.more, this.tables);
-    this.answers = h('div.vl-stack');
-    this.notes = h('div.vl-help');
-    const save = (as, text, click) =>
-      button(text, click, 'vl-secondary', { id: `vl-c-${as}`, sign: 'save' });
-    this.export = save('save', COMPARE.save, () => bench.save());
-    const figure = (as) => save(as, COMPARE.figure(as.toUpperCase()), () => bench.saveFigure(as));
-    this.figures = h('div.vl-buttons', ['svg', 'pdf'].map(figure));
-    const charts = h('div.vl-c-charts', this.chart.node);
-    const below = [this.more, this.answers, this.notes, h('div.vl-buttons', this.export)];
-    return [this.origin, this.first, this.map, this.figures, charts, ...below];
   }
 
   takeControls() {
@@ -168,7 +138,7 @@ export class CompareView {
     this.bench.add(files);
   }
 
-  /** left: how many of the visitor's own files were left out. */
+  /** left: how many files were left out. */
   showFiles(left) {
     const names = this.bench.files.map(({ name }) => name);
     put(this.listed, names.length || left ? COMPARE.listed(names, left, this.bench.read) : '');
@@ -182,28 +152,5 @@ export class CompareView {
     this.halt.disabled = !running;
     this.progress.hidden = !running;
     if (running) this.onward.hidden = true;
-  }
-
-  draw() {
-    const { report, left, id } = this.bench;
-    const rows = report?.rows ?? [];
-    const some = rows.length > 0;
-    const [first, ...others] = (some ? report.tables : []).map(table);
-    refill(this.first, [first]);
-    refill(this.tables, others);
-    const races = id || report?.asked;
-    const open = races && ((kind, name) => this.bench.openRace(kind, name));
-    refill(this.map, [report?.figure ? heatMap(rows, open) : null]);
-    this.more.hidden = !others.length;
-    refill(this.answers, [some && report.answers.length > 0 && answered(report.answers)]);
-    const without = left.length ? [W.ask.greedy(left)] : [];
-    writeParagraphs(this.origin, some ? [...report.before, ...without] : [COMPARE.empty]);
-    const notes = some ? report.after : [];
-    const steps = notes.some((text) => text.includes('AR steps')) ? [COMPARE.step] : [];
-    writeParagraphs(this.notes, [...notes, ...steps]);
-    this.export.hidden = !some || !id;
-    this.figures.hidden = !report?.figure;
-    this.chart.node.hidden = !rows.some((row) => row.accepted_by_depth?.length);
-    this.chart.update(true);
   }
 }

@@ -1,5 +1,4 @@
-/* What is told below the answers of a race that is over: which agree, where each speed comes from, how sure the model
-   was. */
+/* Below the answers of a race that is over: which agree, where each speed comes from, how sure the model was. */
 
 import { folded, h, put, refill } from './dom.js';
 import { doubts } from '../records/verdict.js';
@@ -40,7 +39,6 @@ export function comparison(race, confidences) {
   return { agreement, slow, sure };
 }
 
-/** Sentences: how lanes agree with AR, and whose speedup is doubtful. */
 function agreements(race, rivals) {
   const groups = new Map();
   for (const lane of rivals) {

@@ -1,5 +1,4 @@
-/* The conversation so far: earlier questions with their answers, which the next question includes; the last one is the
-   race on the page. Editing one drops what came after it. */
+/* Earlier questions with their answers, which the next one includes; the last is the race on the page. */
 
 import { button, h, iconButton, refill } from './dom.js';
 import { W } from '../words/words.js';
@@ -12,7 +11,7 @@ export class Conversation {
     const { clear, title } = W.chat;
     const anew = button(clear, () => followUps.anew());
     const head = h('header', h('span.vl-label', title), anew);
-    const props = { hidden: true, 'aria-label': title };
+    const props = { hidden: true, label: title };
     this.node = h('section.vl-conversation', props, head, this.list);
     form.on('turns', () => this.draw());
   }
@@ -25,7 +24,6 @@ export class Conversation {
     this.list.scrollTop = this.list.scrollHeight;
   }
 
-  /** followed: something was asked after it. */
   line({ answer, from, media, question }, i, followed) {
     const { followUps } = this;
     const pictures = media.map(({ kind, name, url }) =>

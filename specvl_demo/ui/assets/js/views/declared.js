@@ -1,5 +1,4 @@
-/* Reads a chart that a method declares as plain data (`Begin.charts`) into a `ChartSpec`. Knows kinds of charts; knows
-   no method. */
+/* From a chart that a method declares as data (`Begin.charts`) to a `ChartSpec`. Knows kinds of charts, no method. */
 
 import { DASHES, scatter, shownRounds } from './charts.js';
 import { ceilTo } from './chart.js';
@@ -8,8 +7,7 @@ import { W } from '../words/words.js';
 
 const SYMBOLS = { circle: '●', diamond: '◆', 'diamond-open': '◇' };
 
-/** A round's number as the page counts them: from one. */
-const numbered = (round) => round.index + 1;
+const numberFromOne = ({ index }) => index + 1;
 
 /** @returns {ChartSpec} */
 export function declared(chart) {
@@ -29,7 +27,7 @@ export function declared(chart) {
 function build(chart, race, colours) {
   const lane = race.focused;
   const all = lane?.rounds ?? [];
-  // Names, colours and axes are the whole race's: they stand where a replay begins, before its first round.
+  // Names, colours and axes are the whole race's: a replay does not change them.
   const whole = linesOf(chart, all);
   if (!whole.length) return null;
   const rounds = shownRounds(race, lane);
@@ -70,7 +68,7 @@ function linesOf(chart, rounds) {
   });
 }
 
-/** A number makes one line, an object one for each key, a list points, marked ones apart. */
+/** One of numbers, one for each key of objects, or points of lists, marked ones apart. */
 function linesOfSeries({ path, name, axis, beside, ...series }, rounds) {
   const lines = new Map();
   const addPoint = (line, x, y, more) => {
@@ -90,11 +88,12 @@ function linesOfSeries({ path, name, axis, beside, ...series }, rounds) {
         const [line, symbol] = (relaxed.includes(node) && [W.origins.relaxed, 'diamond']) ||
           (marks.includes(node) && [series.marked, 'diamond-open']) || [name, 'circle'];
         const more = { points: true, marked: symbol !== 'circle', symbol };
-        addPoint(line, numbered(r) + (i + 0.5) / value.length, v, more);
+        addPoint(line, numberFromOne(r) + (i + 0.5) / value.length, v, more);
       });
     } else if (value && typeof value === 'object') {
-      for (const [key, v] of Object.entries(value)) addPoint(W.views[key] ?? key, numbered(r), v);
-    } else addPoint(name, numbered(r), value);
+      for (const [key, v] of Object.entries(value))
+        addPoint(W.views[key] ?? key, numberFromOne(r), v);
+    } else addPoint(name, numberFromOne(r), value);
   }
   return [...lines.values()];
 }
@@ -112,10 +111,12 @@ function draw(kind, { axis, beside, colour: color, dash, name, points, symbol, x
   return scatter([...x, ...hold], [...y, ...held], { ...more, ...stack, line });
 }
 
-/** Pale bars in the background, as high as the chart where a round accepted most. */
+/** Pale bars, as high as the chart where a round accepted most. */
 function acceptedShade(rounds, high, most, colours) {
   const y = rounds.map((r) => (high * countKept(r)) / most);
-  const edges = rounds.length ? [...rounds.map(numbered), numbered(rounds.at(-1)) + 1] : [1];
+  const edges = rounds.length
+    ? [...rounds.map(numberFromOne), numberFromOne(rounds.at(-1)) + 1]
+    : [1];
   return scatter(edges, [...y, y.at(-1) ?? 0], {
     name: W.charts.shaded(most),
     fill: 'tozeroy',

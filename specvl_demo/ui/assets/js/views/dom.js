@@ -1,10 +1,12 @@
 /* Elements and icons. Text from models, files and traces reaches the page only through text nodes and
    attributes, never as markup. */
 
+import { W } from '../words/words.js';
+
 const isThere = (child) => child !== undefined && child !== null && child !== false;
 
-/** Elements of a namespace: of a tag with its classes (`'p.vl-help'`), properties if there are any, and children.
- *  A property is `text`, `data` {name: value}, `style` {property: value}, the listener of an event if it is a function,
+/** Makes elements from a tag with classes (`'p.vl-help'`), properties if there are any, and children. A property is
+ *  `text`, `label` (for screen readers), `data` {name: value}, `style` {name: value}, a listener if it is a function,
  *  else an attribute, which false, undefined and null omit. A button submits nothing unless its type says so. */
 const elements =
   (namespace) =>
@@ -23,7 +25,7 @@ const elements =
       else if (name === 'data') Object.assign(node.dataset, value);
       else if (name === 'style')
         for (const [key, v] of Object.entries(value)) node.style.setProperty(key, v);
-      else node.setAttribute(name, value === true ? '' : value);
+      else node.setAttribute(name === 'label' ? 'aria-label' : name, value === true ? '' : value);
     }
     node.append(...children.flat().filter(isThere));
     return node;
@@ -33,7 +35,6 @@ export const h = elements('http://www.w3.org/1999/xhtml');
 export const svg = elements('http://www.w3.org/2000/svg');
 export const mathml = elements('http://www.w3.org/1998/Math/MathML');
 
-/** Replace an element's children; those that are not there are left out. */
 export const refill = (node, children) => node.replaceChildren(...children.filter(isThere));
 
 /** A `details` whose contents are folded away under a heading. */
@@ -53,7 +54,7 @@ export function button(text, fn, kind = 'vl-small', more = /** @type {any} */ ({
 
 /** The text is said where one points at it. */
 export const iconButton = (sign, text, fn, kind = 'vl-tool', size = 16) =>
-  h('button', { class: kind, 'aria-label': text, title: text, click: fn }, icon(sign, size));
+  h('button', { class: kind, label: text, title: text, click: fn }, icon(sign, size));
 
 export const checkbox = (onchange, more) =>
   h('input', { type: 'checkbox', change: (e) => onchange(e.target.checked), ...more });
@@ -64,19 +65,19 @@ export const slider = (label, max, onmove, more) =>
     min: 0,
     max,
     value: 0,
-    'aria-label': label,
+    label,
     input: (e) => onmove(Number(e.target.value)),
     ...more,
   });
 
-/** Properties of a box that a keyboard scrolls. */
-export const scrolls = (label) => ({ tabindex: '0', role: 'group', 'aria-label': label });
+/** Properties of a box that a keyboard can scroll. */
+export const scrolls = (label) => ({ tabindex: '0', role: 'group', label });
 
 /** A picture or a clip; without a name it is decoration. */
 export function thumbnail({ kind = 'image', url: src, name = '' }, more = {}) {
   if (kind !== 'video') return h('img', { src, alt: name, ...more });
   const clip = { src, muted: true, playsinline: true, preload: 'metadata' };
-  return h('video', { ...clip, 'aria-label': name || null, ...more });
+  return h('video', { ...clip, label: name || null, ...more });
 }
 
 /** A hidden input, which a `click` opens. */
@@ -85,11 +86,11 @@ export function filePicker(label, onfiles, more) {
     onfiles([...target.files]);
     target.value = ''; // so that the same can be picked again
   };
-  const hidden = { type: 'file', tabindex: '-1', 'aria-label': label };
+  const hidden = { type: 'file', tabindex: '-1', label };
   return h('input.vl-hidden', { ...hidden, change, ...more });
 }
 
-/** Offer the visitor a file to download; an SVG as .pdf to print, which browsers save so. */
+/** An SVG as .pdf is printed, which browsers save so. */
 export function download(name, content, type = 'application/jsonl') {
   if (name.endsWith('.pdf')) {
     print(content);
@@ -100,7 +101,6 @@ export function download(name, content, type = 'application/jsonl') {
   setTimeout(() => URL.revokeObjectURL(href), 10_000);
 }
 
-/** On a page of its own size. */
 async function print(content) {
   const srcdoc = `<body style="margin:0">${await new Response(content).text()}`;
   const load = () => frame.contentWindow.print();
@@ -142,10 +142,38 @@ const ICONS = {
   edit: 'M3 13l.6-2.8 7-7 2.2 2.2-7 7zM9.4 4.4l2.2 2.2',
 };
 
-/** Hidden from screen readers: the button around it has the label. */
+/** Screen readers read the label of the button around it. */
 export function icon(name, size = 16) {
   const solid = ['play', 'pause', 'stop'].includes(name);
   const [inside, stroke] = solid ? ['currentColor', 'none'] : ['none', 'currentColor'];
   const props = { viewBox: '0 0 16 16', width: size, height: size, 'aria-hidden': 'true' };
   return svg('svg.vl-icon', props, svg('path', { d: ICONS[name], fill: inside, stroke }));
+}
+
+let card = null; // one for the whole page explains its terms
+
+/** Beside its owner, in the page's own frame to take its colours. */
+function toggleCard(owner, title, text) {
+  card ??= h('div.vl-explain', { popover: 'auto', role: 'note', id: 'vl-explain' });
+  if (!card.isConnected) owner.closest('.vl').append(card);
+  const same = card.matches(':popover-open') && card.owner === owner;
+  card.hidePopover();
+  if (same) return;
+  card.owner = owner;
+  card.replaceChildren(h('b', title), h('p', { text }));
+  card.showPopover();
+  const { left, top, bottom } = owner.getBoundingClientRect();
+  const { width, height } = card.getBoundingClientRect();
+  const x = Math.max(8, Math.min(left, innerWidth - width - 8));
+  const y = bottom + 6 + height < innerHeight ? bottom + 6 : Math.max(8, top - height - 6);
+  card.style.setProperty('left', `${x}px`);
+  card.style.setProperty('top', `${y}px`);
+}
+
+/** A button that opens the card; plain words without a text to explain them. */
+export function term(title, text, classes = '') {
+  if (!text) return h('span', { class: classes, text: title });
+  const more = { 'aria-haspopup': 'true', 'aria-description': W.explain(title) };
+  const node = button(title, () => toggleCard(node, title, text), `vl-term ${classes}`, more);
+  return node;
 }

@@ -1,5 +1,5 @@
 /* Formulas as MathML, from a small notation of nested lists: ['sub', a, b], ['sup', a, b], ['subsup', a, b, c],
-   ['frac', a, b], ['sum', below, above], or a plain list for a row. A string is an identifier, a number or an operator. */
+   ['frac', a, b], ['sum', below, above], or a plain list for a row. */
 
 import { mathml } from './dom.js';
 

@@ -1,5 +1,4 @@
-/* The sentence above the race, in plain words and with this race's numbers: how the lanes compare, how it ended. Words
-   in a token's colour are marked like tokens. */
+/* The sentence above the race: how the lanes compare, how it ended. Its parts are texts and elements. */
 
 import { h } from './dom.js';
 import { ENDS, withEndMark } from '../records/text.js';
@@ -7,9 +6,8 @@ import { best, drafterInWords } from '../records/highlights.js';
 import { differences, doubt, doubts, hedged } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
 
-const FEW = 2; // lanes beside the plain one, up to which their words are quoted
+const FEW_RIVALS = 2; // whose words are quoted
 
-/** As texts and elements. */
 export function headline(race) {
   const base = race.baseline;
   const all = race.rivals;
@@ -26,7 +24,7 @@ export function headline(race) {
   const rivals = all.filter((one) => one !== lane);
   const of = rivals.length ? W.headline.of(lane.title) : '';
   const differs = differences(race, lane);
-  const quoted = differs && rivals.length < FEW;
+  const quoted = differs && rivals.length < FEW_RIVALS;
   const x = race.speedup(lane);
   const total = race.meta.compared.lanes[lane.name].speedup_total;
   const kept = lane.tokens.flatMap(({ origin }, i) => (origin === 'draft' ? [lane.said(i)] : []));
@@ -49,11 +47,10 @@ export function headline(race) {
   ].filter(Boolean);
 }
 
-/** Roughly how fast, or that it is unknown. */
 const doubtfulSpeed = (tau, doubted) =>
   hedged(doubted) ? W.headline.roughly(doubted) : W.headline.unknown(tau, doubted);
 
-/** What the speed cost: as it is known of an example, or by the words that differ. */
+/** As it is known of an example, or by the words that differ. */
 function price(race, who, differs, quoted) {
   if (differs && race.meta.price) return W.headline.known(race.meta.price);
   const changes = quoted && differs.changes.map((pair) => pair.map(start));

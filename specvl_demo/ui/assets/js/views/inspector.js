@@ -1,9 +1,7 @@
-/* Draws where one token comes from: its round and depth, why it is there, what else was likely (records/inspected.js), and
-   the heat of the picture's patches. */
+/* Where a token comes from: its round, why it is there, what else was likely, what the drafter saw. */
 
 import { backCloses } from './back.js';
-import { button, h, headRow, icon, iconButton, refill, scrolls, tableRow } from './dom.js';
-import { term } from './explain.js';
+import { button, h, headRow, icon, iconButton, refill, scrolls, tableRow, term } from './dom.js';
 import { PHASES, countDrafted, countKept, depths } from '../records/fold.js';
 import {
   chancesOf,
@@ -20,208 +18,191 @@ import { W, fmt } from '../words/words.js';
 
 const hint = () => h('p.vl-hint', W.inspect.hint);
 
-export class Inspector {
-  over = false; // it lies over the page as a sheet
+/** names: what methods call their notes. */
+export function inspector(race, painter, names) {
+  const head = h('div.vl-inspect-head');
+  const body = h('div.vl-inspector-body', scrolls(W.inspect.title));
+  const leave = () => race.select(null);
+  const close = iconButton('close', W.inspect.close, leave, 'vl-tool vl-sheet-close');
+  const header = h('header', h('h2', W.inspect.title), head, close);
+  const node = h('section.vl-card.vl-inspector', { label: W.inspect.title }, header, body);
+  const showSheet = sheet(race, node);
+  let told = []; // the round in progress, and whether its result is still open
 
-  /** names: what methods call their notes. */
-  constructor(race, painter, names) {
-    this.race = race;
-    this.names = names;
-    this.head = h('div.vl-inspect-head');
-    this.body = h('div.vl-inspector-body', scrolls(W.inspect.title));
-    const leave = () => race.select(null);
-    const close = iconButton('close', W.inspect.close, leave, 'vl-tool vl-sheet-close');
-    this.node = h(
-      'section.vl-card.vl-inspector',
-      { 'aria-label': W.inspect.title },
-      h('header', h('h2', W.inspect.title), this.head, close),
-      this.body,
-    );
-    document.addEventListener('keydown', (e) => this.key(e));
-    this.back = backCloses(leave);
-    race.on('reset select focus', () => painter.now(this.draw));
-    race.on('head round', () => painter.affordably(this.draw));
-    this.draw();
-  }
+  const draw = () => {
+    const { focused: lane, selected } = race;
+    const picked = Boolean(selected?.picked);
+    node.classList.toggle('picked', picked);
+    // Screen readers hear what the visitor chose, not what streams by.
+    head.ariaLive = picked ? 'polite' : null;
+    showSheet();
+    const current = !selected && lane && race.currentRound;
+    const open = Boolean(current && race.making(lane)?.round === current);
+    if (current && current === told[0] && open === told[1]) return;
+    told = [current, open];
+    const parts = current
+      ? aboutRound(race, lane, current, names, open)
+      : aboutSelected(race, lane, names);
+    if (!parts) return;
+    refill(head, parts.head);
+    refill(body, current ? [...parts.body, hint()] : parts.body);
+  };
+  race.on('reset select focus', () => painter.now(draw));
+  race.on('head round', () => painter.affordably(draw));
+  draw();
+  return node;
+}
 
-  /** Open the sheet, which it is on a small screen, or close it. */
-  openSheet() {
-    const over = Boolean(this.node.getClientRects().length && this.node.offsetParent === null);
-    if (over === this.over) return;
-    this.over = over;
-    this.back[over ? 'opened' : 'closed']();
-  }
-
-  /** Escape closes the sheet, Tab leads from the answer into it, Shift+Tab back. */
-  key(event) {
-    if (!this.over) return;
-    const now = document.activeElement;
+/** On a small screen the inspector is a sheet over the page. Returns what opens and closes it. */
+function sheet(race, node) {
+  const back = backCloses(() => race.select(null));
+  let over = false;
+  document.addEventListener('keydown', (event) => {
+    if (!over) return;
+    const focused = document.activeElement;
     /** @type {HTMLElement | null} */
     const text = document.querySelector('.vl-lane.focused .vl-text');
-    const first = this.node.querySelector('button:not(:disabled)');
-    const within = this.node.contains(now);
     if (event.key === 'Escape') {
-      this.race.select(null);
+      const within = node.contains(focused);
+      race.select(null);
       if (within) text?.focus();
       return;
     }
-    if (event.key !== 'Tab' || now !== (event.shiftKey ? first : text)) return;
+    // Tab leads from the answer into the sheet, Shift+Tab back.
+    const first = node.querySelector('button:not(:disabled)');
+    if (event.key !== 'Tab' || focused !== (event.shiftKey ? first : text)) return;
     event.preventDefault();
     (event.shiftKey ? text : first)?.focus();
-  }
-
-  draw = () => {
-    const { race } = this;
-    const { focused: lane, selected } = race;
-    const picked = Boolean(selected?.picked);
-    this.node.classList.toggle('picked', picked);
-    // A screen reader hears what the visitor chose, not what streams by.
-    this.head.ariaLive = picked ? 'polite' : null;
-    this.openSheet();
-    const going = !selected && lane && race.currentRound;
-    const open = Boolean(going && race.making(lane)?.round === going);
-    if (going && going === this.going && open === this.open) return;
-    this.going = going;
-    this.open = open;
-    const round = going && (open ? this.roundGoing(going) : this.round(lane, going));
-    const parts = round ? [...round, hint()] : this.selection(lane, selected);
-    if (parts) refill(this.body, parts);
+  });
+  return () => {
+    const now = Boolean(node.getClientRects().length && node.offsetParent === null);
+    if (now !== over) back[now ? 'opened' : 'closed']();
+    over = now;
   };
-
-  // What follows writes the heading, and returns the body.
-
-  /** null leaves what is there. */
-  selection(lane, selected) {
-    if (!selected || !lane) {
-      this.head.replaceChildren();
-      return [hint()];
-    }
-    const { token, node } = selected;
-    if (token !== undefined) return lane.tokens[token] ? this.token(lane, token) : null;
-    const round = lane.rounds[selected.round];
-    return node === undefined ? this.round(lane, round) : this.unusedNode(lane, round, node);
-  }
-
-  writeRoundHead({ index }, facts) {
-    this.head.replaceChildren(h('b', W.inspect.round(index)), h('span', facts));
-  }
-
-  /** Its result is not shown yet. */
-  roundGoing(round) {
-    this.writeRoundHead(round, W.inspect.roundGoing(countDrafted(round)));
-    return [];
-  }
-
-  round(lane, round) {
-    if (!round) return [hint()];
-    const first = lane.first(round);
-    const facts = [countDrafted(round), countKept(round), fmt.seconds(round.clock_s)];
-    this.writeRoundHead(round, W.inspect.roundFacts(...facts));
-    const chips = round.tokens.map((token, i) => {
-      const text = lane.said(first + i);
-      const label = W.inspect.open(shown(text));
-      return this.opener(lane, first + i, tokenChip(text, token.origin), label);
-    });
-    const notes = noteList(noted(lane, round, this.names));
-    return [h('p.vl-chips', chips), phaseTimes(round), notes];
-  }
-
-  token(lane, token) {
-    const { at, id, round: index, ...own } = lane.tokens[token];
-    const round = lane.rounds[index];
-    const move = (step, sign, name) => {
-      const go = () => this.race.pick(lane, { token: token + step });
-      const disabled = !lane.tokens[token + step];
-      return button(sign, go, 'vl-small', { 'aria-label': name, disabled });
-    };
-    const text = lane.said(token);
-    this.head.replaceChildren(
-      (text === ENDS ? endMark : tokenChip)(text, lane.kind(own)),
-      h('span', W.inspect.place(token, index, at + 1)),
-      move(-1, '‹', W.inspect.previous),
-      move(1, '›', W.inspect.next),
-    );
-    const node = round.path[at + 1];
-    const draw = drawOf(round, at);
-    const known = (x, write) => (x === null ? null : write(x));
-    const draws =
-      draw && W.inspect.draws(known(draw.gap, fmt.number), known(draw.overlap, fmt.percent));
-    const parts = [
-      this.characterParts(lane, token),
-      probabilityBars(draw ?? chancesOf(round, node), draws),
-      this.candidates(lane, round, round.path[at], id, token),
-    ];
-    return this.explained(lane, round, node, at, whyWritten(lane, token), parts);
-  }
-
-  /** at: the place in the round. */
-  explained(lane, round, node, at, why, parts) {
-    const words = h('div.vl-inspect-words', h('p.vl-why', why), parts);
-    const grid = h('div.vl-inspect-grid', words, sight(this.race, lane, round, at));
-    return [grid, phaseTimes(round), noteList(noted(lane, round, this.names, node))];
-  }
-
-  unusedNode(lane, round, node) {
-    const { tree, index } = round;
-    const { kind, why, at } = whyUnused(lane, round, node);
-    const chip = `code.tk.chip.${kind === 'rejected' ? kind : 'idle'}`;
-    const facts = W.inspect.fallen(W.inspect.kinds[kind], index, depths(tree)[node]);
-    this.head.replaceChildren(h(chip, wordOf(tree, node)), h('span', facts));
-    const place = at < 0 ? null : lane.first(round) + at;
-    const parts = node > 0 && [
-      probabilityBars(chancesOf(round, node)),
-      this.candidates(lane, round, tree.parent[node], tree.tokens[node], place),
-    ];
-    return this.explained(lane, round, node, at, why, parts);
-  }
-
-  opener(lane, token, chip, label, now = null) {
-    const click = () => this.race.pick(lane, { token });
-    const current = token === now ? 'true' : null;
-    return h(
-      'button.vl-plainbutton',
-      { 'aria-label': label, 'aria-current': current, click },
-      chip,
-    );
-  }
-
-  /** The tokens that form a character together with this one; null if it forms one by itself. */
-  characterParts(lane, token) {
-    const piece = lane.pieces[lane.tokens[token].piece];
-    if (!piece || piece.stop - piece.start < 2) return null;
-    const { start, stop, text } = piece;
-    const chip = (own, i) => {
-      const code = tokenChip(own.text || `#${own.id}`, lane.kind(own));
-      const label = W.inspect.part(i + 1, W.origins[own.origin]);
-      return this.opener(lane, start + i, code, label, token);
-    };
-    const told = h('span.vl-hint', W.inspect.parts(shown(text), stop - start));
-    return h('p.vl-chips', told, lane.tokens.slice(start, stop).map(chip));
-  }
-
-  /** What was likely after `node`. place: in the answer of the token `id`, null if it is none of it. */
-  candidates(lane, round, node, id, place) {
-    const found = likeliest(round, node, id);
-    if (!found) return h('p.vl-hint', W.inspect.light);
-    return candidateTable(found, id, (row) => this.candidate(lane, row, place));
-  }
-
-  /** A likely token: a button that branches to it, if the question can be asked again. */
-  candidate(lane, { id, text }, index) {
-    const word = shown(text);
-    const code = h('code', { title: word }, word);
-    const { ended, selected, meta } = this.race;
-    const open = selected?.picked && meta.asked && !meta.gone && ended;
-    if (!open || index === null || id === lane.tokens[index].id || withEndMark(text) !== text)
-      return code;
-    const title = W.branch.take(word);
-    const click = () => this.race.emit('branch', { lane, index, id, text });
-    const props = { 'aria-label': title, title, click };
-    return h('button.vl-plainbutton.vl-take', props, code, icon('branch', 12));
-  }
 }
 
-function endMark(text, origin) {
+/** Heading and body; null where what is selected is not there yet. */
+function aboutSelected(race, lane, names) {
+  const { selected } = race;
+  if (!selected || !lane) return { head: [], body: [hint()] };
+  const { token, node } = selected;
+  if (token !== undefined) return lane.tokens[token] ? aboutToken(race, lane, token, names) : null;
+  const round = lane.rounds[selected.round];
+  if (node !== undefined) return aboutUnused(race, lane, round, node, names);
+  return round ? aboutRound(race, lane, round, names) : { head: [], body: [hint()] };
+}
+
+/** open: its result is not shown yet. */
+function aboutRound(race, lane, round, names, open = false) {
+  const drafted = countDrafted(round);
+  const facts = open
+    ? W.inspect.roundGoing(drafted)
+    : W.inspect.roundFacts(drafted, countKept(round), fmt.seconds(round.clock_s));
+  const head = [h('b', W.inspect.round(round.index)), h('span', facts)];
+  if (open) return { head, body: [] };
+  const first = lane.first(round);
+  const chips = round.tokens.map((token, i) => {
+    const text = lane.said(first + i);
+    const label = W.inspect.open(shown(text));
+    return opener(race, lane, first + i, tokenChip(text, token.origin), label);
+  });
+  const notes = noteList(noted(lane, round, names));
+  return { head, body: [h('p.vl-chips', chips), phaseTimes(round), notes] };
+}
+
+function aboutToken(race, lane, token, names) {
+  const { at, id, round: index, ...own } = lane.tokens[token];
+  const round = lane.rounds[index];
+  const move = (step, sign, name) => {
+    const go = () => race.pick(lane, { token: token + step });
+    const disabled = !lane.tokens[token + step];
+    return button(sign, go, 'vl-small', { label: name, disabled });
+  };
+  const text = lane.said(token);
+  const head = [
+    (text === ENDS ? endChip : tokenChip)(text, lane.kind(own)),
+    h('span', W.inspect.place(token, index, at + 1)),
+    move(-1, '‹', W.inspect.previous),
+    move(1, '›', W.inspect.next),
+  ];
+  const node = round.path[at + 1];
+  const draw = drawOf(round, at);
+  const known = (x, write) => (x === null ? null : write(x));
+  const draws =
+    draw && W.inspect.draws(known(draw.gap, fmt.number), known(draw.overlap, fmt.percent));
+  const parts = [
+    characterParts(race, lane, token),
+    probabilityBars(draw ?? chancesOf(round, node), draws),
+    candidates(race, lane, round, round.path[at], id, token),
+  ];
+  const why = whyWritten(lane, token);
+  return { head, body: explained(race, lane, round, names, { node, at, why, parts }) };
+}
+
+/** A node that is not in the answer. */
+function aboutUnused(race, lane, round, node, names) {
+  const { tree, index } = round;
+  const { kind, why, at } = whyUnused(lane, round, node);
+  const chip = `code.tk.chip.${kind === 'rejected' ? kind : 'idle'}`;
+  const facts = W.inspect.fallen(W.inspect.kinds[kind], index, depths(tree)[node]);
+  const head = [h(chip, wordOf(tree, node)), h('span', facts)];
+  const place = at < 0 ? null : lane.first(round) + at;
+  const parts = node > 0 && [
+    probabilityBars(chancesOf(round, node)),
+    candidates(race, lane, round, tree.parent[node], tree.tokens[node], place),
+  ];
+  return { head, body: explained(race, lane, round, names, { node, at, why, parts }) };
+}
+
+function explained(race, lane, round, names, { node, at, why, parts }) {
+  const words = h('div.vl-inspect-words', h('p.vl-why', why), parts);
+  const grid = h('div.vl-inspect-grid', words, sight(race, lane, round, at));
+  return [grid, phaseTimes(round), noteList(noted(lane, round, names, node))];
+}
+
+function opener(race, lane, token, chip, label, current = null) {
+  const click = () => race.pick(lane, { token });
+  const props = { label, 'aria-current': current, click };
+  return h('button.vl-plainbutton', props, chip);
+}
+
+/** The tokens that form one character with this one; null if it forms one by itself. */
+function characterParts(race, lane, token) {
+  const piece = lane.pieces[lane.tokens[token].piece];
+  if (!piece || piece.stop - piece.start < 2) return null;
+  const { start, stop, text } = piece;
+  const chip = (own, i) => {
+    const code = tokenChip(own.text || `#${own.id}`, lane.kind(own));
+    const label = W.inspect.part(i + 1, W.origins[own.origin]);
+    const current = start + i === token ? 'true' : null;
+    return opener(race, lane, start + i, code, label, current);
+  };
+  const told = h('span.vl-hint', W.inspect.parts(shown(text), stop - start));
+  return h('p.vl-chips', told, lane.tokens.slice(start, stop).map(chip));
+}
+
+/** Tokens likely after `node`. place: of the token `id` in the answer, null if it is none of it. */
+function candidates(race, lane, round, node, id, place) {
+  const found = likeliest(round, node, id);
+  if (!found) return h('p.vl-hint', W.inspect.light);
+  return candidateTable(found, id, (row) => candidate(race, lane, row, place));
+}
+
+/** A button that branches to the token, if the question can be asked again. */
+function candidate(race, lane, { id, text }, index) {
+  const word = shown(text);
+  const code = h('code', { title: word }, word);
+  const { ended, selected, meta } = race;
+  const open = selected?.picked && meta.asked && !meta.gone && ended;
+  if (!open || index === null || id === lane.tokens[index].id || withEndMark(text) !== text)
+    return code;
+  const title = W.branch.take(word);
+  const click = () => race.emit('branch', { lane, index, id, text });
+  const props = { label: title, title, click };
+  return h('button.vl-plainbutton.vl-take', props, code, icon('branch', 12));
+}
+
+function endChip(text, origin) {
   const node = term(text, W.lane.end, `tk chip ${origin}`);
   node.title = W.lane.end;
   return node;
@@ -229,7 +210,6 @@ function endMark(text, origin) {
 
 const width = (p) => ({ style: { width: `${(100 * Math.min(1, Math.max(0, p))).toFixed(1)}%` } });
 
-/** Of those that are known; null where none is. */
 function probabilityBars({ target, drafter }, sentence = '') {
   const bar = ([name, p]) =>
     h('div.vl-draw', h('span', name), h('i', h('b', width(p))), h('span', fmt.prob(p)));
@@ -242,7 +222,7 @@ function probabilityBars({ target, drafter }, sentence = '') {
     : null;
 }
 
-/** id: of the token that is inspected; word(row): how a candidate is shown. */
+/** id: of the inspected token; word(row): how a candidate is shown. */
 function candidateTable({ columns, rows }, id, word) {
   const cell = (p) =>
     p === undefined ? h('td', h('span', '·')) : h('td', h('i', width(p)), h('span', fmt.prob(p)));

@@ -1,8 +1,6 @@
-/* One lane's answer as far as the race is shown, coloured by origin, piece by piece: a token, or the tokens that
-   make one character together. */
+/* One lane's answer as far as it is shown, piece by piece, coloured by origin. */
 
-import { h, put, refill } from './dom.js';
-import { term } from './explain.js';
+import { h, put, refill, term } from './dom.js';
 import { rejected, wordsOf } from '../records/fold.js';
 import { MOST_TEXT, laid, withEndMark, shown } from '../records/text.js';
 import { instead, winner } from '../records/looks.js';
@@ -11,7 +9,7 @@ import { W } from '../words/words.js';
 
 const SERIES_COLOURS = 6;
 
-/** How sure it is that a lane's answer is AR's. Single precision has no badge: there, rounding changed no token. */
+/** How sure it is that the answer is AR's. In single precision rounding changed no token: no badge. */
 function guaranteeBadge({ lossless, exactness, dtype, models }) {
   if (!lossless) return term(W.lane.lossy, W.lane.lossyHelp, 'vl-badge lossy');
   const [weights] = /\b\d-bit weights/.exec(models.target ?? '') ?? [];
@@ -31,7 +29,7 @@ export function judgedDrafts(round) {
 }
 
 export class LaneView {
-  nodes = []; // one element a piece that is on the page
+  nodes = []; // an element a piece
   ends = []; // ends[p]: child nodes of the text after p + 1 pieces
 
   constructor(race, lane, painter) {
@@ -60,7 +58,7 @@ export class LaneView {
         tabindex: '0',
         role: 'log',
         'aria-live': 'off',
-        'aria-label': W.lane.answer(this.lane.title),
+        label: W.lane.answer(this.lane.title),
         click: (e) => this.pick(piece(e)),
         keydown: (e) => this.key(e),
         pointerover: (e) => this.hover(piece(e)),
@@ -75,14 +73,13 @@ export class LaneView {
     this.begun();
   }
 
-  /** Write what only the lane's first record tells. */
+  /** Its first record has come. */
   begun() {
     refill(this.promise, [!this.plain && guaranteeBadge(this.lane.begin)]);
     put(this.given, laid(this.lane.given.text, MOST_TEXT));
     this.mark();
   }
 
-  /** asked: the visitor chose something. */
   update(asked = false) {
     this.painter[asked ? 'now' : 'soon'](this.draw);
   }
@@ -96,7 +93,7 @@ export class LaneView {
     this.mark();
   };
 
-  /** Write what a played-back race has not reached yet behind what it has, pale. */
+  /** What a played-back race has not reached yet stands behind, pale. */
   remaining() {
     const { race, lane } = this;
     const kept = (n) => !n.hidden && n.dataset.kind !== 'rejected';
@@ -105,7 +102,7 @@ export class LaneView {
     put(this.rest, laid(wordsOf(rest), MOST_TEXT));
   }
 
-  /** Show what is drafted after the answer: pale until it is verified, then accepted or struck out. */
+  /** What is drafted is pale until it is verified, then accepted or struck out. */
   guesses() {
     const { round, drafted, verified } = (!this.plain && this.race.making(this.lane)) || {};
     const word = ({ text, kind }) => h('span.tk', { data: { kind }, text });
@@ -159,7 +156,7 @@ export class LaneView {
     });
   }
 
-  /** What was drafted instead of the target's own tokens of a piece, struck through. */
+  /** Drafts in whose place the target wrote a piece, struck through. */
   rejectedText({ start, stop }) {
     const struck = ({ origin, round }) => {
       const { texts } = this.lane.rounds[round].tree;
@@ -170,7 +167,7 @@ export class LaneView {
     return this.plain ? [] : this.lane.tokens.slice(start, stop).flatMap(struck);
   }
 
-  /** The element that shows a token; null while its character waits for the rest. */
+  /** null while the token's character waits for the rest. */
   nodeOf(token) {
     return this.nodes[this.lane.tokens[token]?.piece] ?? null;
   }
@@ -202,8 +199,7 @@ export class LaneView {
     this.compare();
   }
 
-  /** Mark where this answer and AR's differ, once both are complete; AR's is shaded as far as the focused lane's is
-   *  the same. */
+  /** Mark where this answer and AR's differ, once both are complete; shade what AR's shares with the one in focus. */
   compare() {
     const { race, lane } = this;
     const base = race.baseline;
@@ -245,7 +241,7 @@ export class LaneView {
     this.lightRound(node && !this.plain ? Number(node.dataset.r) : null);
   }
 
-  /** Select the token of a piece: of several the last one, which completed it. */
+  /** Of a piece of several tokens the last one, which completed it. */
   pick(node) {
     if (!node) return;
     if (matchMedia('(max-width: 900px)').matches) node.scrollIntoView({ block: 'start' }); // above the sheet

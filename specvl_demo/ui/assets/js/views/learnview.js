@@ -1,4 +1,4 @@
-/* A lesson for every paper, in the methods' own words; the other methods are a list. */
+/* A lesson for every paper, in the methods' own words, and a list of the other methods. */
 
 import { Chart } from './chart.js';
 import { declared } from './declared.js';
@@ -30,12 +30,11 @@ export class LearnView {
       return button(title, go, 'vl-plainbutton');
     };
     const places = [...papers, { name: 'others', title: W.learn.others }];
-    const nav = h('nav.vl-learn-nav', { 'aria-label': W.learn.nav }, places.map(reach));
+    const nav = h('nav.vl-learn-nav', { label: W.learn.nav }, places.map(reach));
     const lessons = [aboutColours(), ...papers.map((m) => this.lesson(m)), aboutOthers(others)];
     this.node = h('div.vl-learn', nav, h('div.vl-lessons', lessons));
   }
 
-  /** A paper's words, and the place of a live example. */
   lesson(method) {
     const { does, formula: rule, look } = method.learn;
     const example = this.catalog.examples.find((e) => e.trace && e.methods[0] === method.name);
@@ -54,10 +53,10 @@ export class LearnView {
       example && button(W.learn.watch(example.title), () => this.watch(example)),
       sourceLink(method),
     ];
-    return lesson(method.name, words, live);
+    return lessonCard(method.name, words, live);
   }
 
-  /** The tree of the most instructive round, and the method's own chart or what its drafter saw. */
+  /** The most instructive round's tree, and the method's own chart or what its drafter saw. */
   async drawExample(node) {
     this.near.unobserve(node);
     const race = new Race();
@@ -81,14 +80,13 @@ export class LearnView {
   }
 }
 
-/** live: the example beside the words. */
-const lesson = (name, words, live) =>
+const lessonCard = (name, words, live) =>
   h('article.vl-card.vl-lesson', { id: `lesson-${name}` }, h('div', words), live);
 
 function aboutColours() {
   const line = (o) => h('li', h(`span.tk.${o}`, W.legend[o]), ` ${W.learn.origins[o]}`);
   const legend = h('ul.vl-learn-legend', ['draft', 'relaxed', 'target', 'rejected'].map(line));
-  return lesson('first', [h('h2', W.learn.first), h('p', W.learn.firstText), legend]);
+  return lessonCard('first', [h('h2', W.learn.first), h('p', W.learn.firstText), legend]);
 }
 
 function aboutOthers(methods) {
@@ -96,7 +94,7 @@ function aboutOthers(methods) {
     h('dt', m.title, !m.lossless && h('small', W.learn.lossyMark)),
     h('dd', m.help, ' ', sourceLink(m)),
   ]);
-  return lesson('others', [h('h2', W.learn.others), h('dl.vl-other-methods', told)]);
+  return lessonCard('others', [h('h2', W.learn.others), h('dl.vl-other-methods', told)]);
 }
 
 function heading({ title, lossless }) {

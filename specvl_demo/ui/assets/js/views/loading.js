@@ -1,4 +1,4 @@
-/* How a pair's weights are loaded, and how finely pictures are shown; and how the last race ran. */
+/* How a pair is loaded, how finely pictures are shown, how the last race ran. */
 
 import { h, put } from './dom.js';
 import { fieldsOf, forget, panelOf } from './settings.js';
@@ -29,10 +29,11 @@ export function loadingPanel(form) {
     show();
     form.changed();
   });
-  /** Show how a race that begins was loaded. */
   const echo = ({ models, dtype, device, n_visual: visual, n_prompt: all }) =>
     put(ran, W.loading.ran(models.target, dtype, device, visual, all));
-  return { node: panel.node, show, echo };
+  form.on('update', show);
+  show();
+  return { node: panel.node, echo };
 }
 
 /** @returns {Param} */

@@ -1,10 +1,9 @@
-/* Draws the pictures and clips of a question (state/files.js), which come in by upload, drop, paste and camera. */
+/* The pictures and clips of a question (state/files.js): by upload, drop, paste and camera. */
 
 import { button, filePicker, h, iconButton, refill, tell, thumbnail } from './dom.js';
 import { W } from '../words/words.js';
 
-/** Where one points at it. */
-const playing = {
+const playWherePointedAt = {
   loop: true,
   pointerenter: (e) => e.target.play().catch(() => null),
   pointerleave: (e) => e.target.pause(),
@@ -13,133 +12,115 @@ const playing = {
 const removeButton = (kind, { name }, fn) =>
   iconButton('close', W.media.remove(name), fn, kind, 12);
 
-/** The browser's own address of a file, and listeners that give it up once it is shown. */
-function localAddress(file) {
-  const url = URL.createObjectURL(file);
-  const free = () => URL.revokeObjectURL(url);
-  return { url, listeners: { load: free, loadeddata: free, error: free } };
-}
-
-export class MediaWell {
-  /** @param {Files} files */
-  constructor(files) {
-    this.files = files;
-    const { limits } = files;
-    const accept = [...limits.picture_types, ...limits.clip_types].join(',');
-    const more = { id: 'vl-files', multiple: true, accept };
-    this.input = filePicker(W.media.choose, (list) => files.add(list), more);
-    this.strip = h('ul.vl-thumbs', { 'aria-label': W.media.title });
-    this.outside = h('ul.vl-refused');
-    this.note = h('p.vl-help.vl-media-note', { role: 'status' });
-    this.hint = h('p.vl-drop-hint', W.media.hint);
-    const tools = [
-      button(W.media.upload, () => this.input.click(), 'vl-tool', { sign: 'image' }),
-      button(W.media.camera, () => this.openCamera(), 'vl-tool', { sign: 'camera' }),
-    ];
-    this.node = h(
-      'div.vl-well',
-      { role: 'group', 'aria-label': W.media.title, ...this.dropListeners },
-      this.strip,
-      this.hint,
-      h('div.vl-tools', tools),
-      this.input,
-      this.outside,
-      this.note,
-    );
-    files.on('show', () => this.show());
-    files.on('progress', () => this.progress());
-    files.on('refused', () => this.showRefused());
-    files.on('say', ({ text, wrong }) => tell(this.note, text, wrong));
-    this.takePasted();
-  }
-
-  get dropListeners() {
-    const over = (on) => (e) => {
-      if (!e.dataTransfer.types.includes('Files')) return;
-      e.preventDefault();
-      this.node.classList.toggle('over', on);
-    };
-    const drop = (e) => {
-      over(false)(e);
-      this.files.add([...e.dataTransfer.files]);
-    };
-    return { dragover: over(true), dragleave: over(false), drop };
-  }
-
-  takePasted() {
-    document.addEventListener('paste', (e) => {
-      const files = [...(e.clipboardData?.files ?? [])];
-      if (files.length && this.node.isConnected) {
-        e.preventDefault();
-        this.files.add(files);
-      }
-    });
-  }
-
-  showRefused() {
-    const line = (file) => {
-      const remove = removeButton('vl-reset', file, () => this.files.forgive(file));
-      return h('li.wrong', h('span', file.why), remove);
-    };
-    refill(this.outside, this.files.refused.map(line));
-  }
-
-  show() {
-    const { files } = this;
+/** @param {Files} files */
+export function mediaWell(files) {
+  const { picture_types: pictures, clip_types: clips } = files.limits;
+  const accept = [...pictures, ...clips].join(',');
+  const more = { id: 'vl-files', multiple: true, accept };
+  const picker = filePicker(W.media.choose, (list) => files.add(list), more);
+  const strip = h('ul.vl-thumbs', { label: W.media.title });
+  const outside = h('ul.vl-refused');
+  const note = h('p.vl-help.vl-media-note', { role: 'status' });
+  const tools = h(
+    'div.vl-tools',
+    button(W.media.upload, () => picker.click(), 'vl-tool', { sign: 'image' }),
+    button(W.media.camera, () => openCamera(files, node), 'vl-tool', { sign: 'camera' }),
+  );
+  const group = { role: 'group', label: W.media.title };
+  const hint = h('p.vl-drop-hint', W.media.hint);
+  const node = h('div.vl-well', group, strip, hint, tools, picker, outside, note);
+  let bars = [];
+  files.on('show', () => {
     const { pending } = files;
     const media = pending.length ? files.own : files.media; // an example's make way
-    this.node.classList.toggle('full', media.length + pending.length > 0);
-    this.bars = pending.map(({ file: { name } }) =>
-      h('progress', { 'aria-label': W.media.sending(name) }),
+    node.classList.toggle('full', media.length + pending.length > 0);
+    bars = pending.map(({ file: { name } }) =>
+      h('progress', { label: W.media.sending(name) }),
     );
-    const mark = { 'aria-hidden': 'true', text: W.media.clip };
-    const taken = (item) => {
-      const clip = item.kind === 'video';
-      const shown = thumbnail(item, clip ? playing : { error: () => files.dropBroken(item) });
-      const remove = removeButton('vl-remove', item, () => files.remove(item));
-      return h('li', shown, clip && h('span.vl-clipmark', mark), remove);
+    const taken = media.map((item) => itemOf(files, item));
+    refill(strip, [...taken, ...pending.map((one, i) => h('li', preview(one), bars[i]))]);
+  });
+  files.on('progress', () => files.pending.forEach(({ share }, i) => (bars[i].value = share)));
+  files.on('refused', () => {
+    const line = (file) => {
+      const remove = removeButton('vl-reset', file, () => files.forgive(file));
+      return h('li.wrong', h('span', file.why), remove);
     };
-    const coming = ({ kind, file }, i) => {
-      const { url, listeners } = localAddress(file);
-      return h('li', thumbnail({ kind, url }, listeners), this.bars[i]);
-    };
-    this.strip.replaceChildren(...media.map(taken), ...pending.map(coming));
-  }
+    refill(outside, files.refused.map(line));
+  });
+  files.on('say', ({ text, wrong }) => tell(note, text, wrong));
+  listen(files, node);
+  return node;
+}
 
-  progress() {
-    this.files.pending.forEach(({ share }, i) => {
-      this.bars[i].value = share;
-    });
-  }
+function itemOf(files, item) {
+  const clip = item.kind === 'video';
+  const more = clip ? playWherePointedAt : { error: () => files.dropBroken(item) };
+  const mark = { 'aria-hidden': 'true', text: W.media.clip };
+  const remove = removeButton('vl-remove', item, () => files.remove(item));
+  return h('li', thumbnail(item, more), clip && h('span.vl-clipmark', mark), remove);
+}
 
-  async openCamera() {
-    let stream;
-    try {
-      stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: 'environment' } });
-    } catch {
-      this.files.say(W.media.noCamera, true);
-      return;
-    }
-    const video = h('video', { autoplay: true, playsinline: true, muted: true });
-    video.srcObject = stream;
-    const take = button(W.media.take, () => this.takePicture(video, dialog), 'vl-primary');
-    const cancel = button(W.media.cancel, () => dialog.close(), 'vl-secondary');
-    const named = { 'aria-label': W.media.camera };
-    const dialog = h('dialog.vl-dialog', named, video, h('div.vl-buttons', take, cancel));
-    dialog.addEventListener('close', () => {
-      stream.getTracks().forEach((t) => t.stop());
-      dialog.remove();
-    });
-    this.node.append(dialog);
-    dialog.showModal();
-  }
+/** Of a file on its way, from where it lies. */
+function preview({ kind, file }) {
+  const url = URL.createObjectURL(file);
+  const free = () => URL.revokeObjectURL(url);
+  return thumbnail({ kind, url }, { load: free, loadeddata: free, error: free });
+}
 
-  takePicture(video, dialog) {
-    const canvas = h('canvas', { width: video.videoWidth, height: video.videoHeight });
-    canvas.getContext('2d').drawImage(video, 0, 0);
-    const type = 'image/jpeg';
-    const taken = (blob) => this.files.add([new File([blob], 'camera.jpg', { type })]);
-    canvas.toBlob(taken, type, 0.9);
+/** Take what is dropped on the well, and pasted anywhere. */
+function listen(files, node) {
+  const over = (on) => (e) => {
+    if (!e.dataTransfer.types.includes('Files')) return;
+    e.preventDefault();
+    node.classList.toggle('over', on);
+  };
+  node.addEventListener('dragover', over(true));
+  node.addEventListener('dragleave', over(false));
+  node.addEventListener('drop', (e) => {
+    over(false)(e);
+    files.add([...e.dataTransfer.files]);
+  });
+  document.addEventListener('paste', (e) => {
+    const pasted = [...(e.clipboardData?.files ?? [])];
+    if (!pasted.length || !node.isConnected) return;
+    e.preventDefault();
+    files.add(pasted);
+  });
+}
+
+async function openCamera(files, node) {
+  let stream;
+  try {
+    stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: 'environment' } });
+  } catch {
+    files.say(W.media.noCamera, true);
+    return;
+  }
+  const video = h('video', { autoplay: true, playsinline: true, muted: true });
+  video.srcObject = stream;
+  const take = () => {
+    takePicture(files, video);
     dialog.close();
-  }
+  };
+  const buttons = h(
+    'div.vl-buttons',
+    button(W.media.take, take, 'vl-primary'),
+    button(W.media.cancel, () => dialog.close(), 'vl-secondary'),
+  );
+  const dialog = h('dialog.vl-dialog', { label: W.media.camera }, video, buttons);
+  dialog.addEventListener('close', () => {
+    stream.getTracks().forEach((t) => t.stop());
+    dialog.remove();
+  });
+  node.append(dialog);
+  dialog.showModal();
+}
+
+function takePicture(files, video) {
+  const canvas = h('canvas', { width: video.videoWidth, height: video.videoHeight });
+  canvas.getContext('2d').drawImage(video, 0, 0);
+  const type = 'image/jpeg';
+  const add = (blob) => files.add([new File([blob], 'camera.jpg', { type })]);
+  canvas.toBlob(add, type, 0.9);
 }

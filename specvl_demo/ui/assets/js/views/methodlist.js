@@ -1,4 +1,4 @@
-/* The papers' methods first, the others in a list of their own. The plain lane is no choice. */
+/* The papers' methods, and a list of the others. The plain lane is no choice. */
 
 import { coloursOf } from '../state/colours.js';
 import { button, checkbox, folded, h, put } from './dom.js';
@@ -41,19 +41,21 @@ export function methodList(form) {
   };
 
   form.on('refused', (sentence) => put(note, sentence));
+  form.on('update', show);
+  show();
   const legend = h('legend.vl-label', W.ask.methods(catalog.limits.lanes));
   const chosen = h('div.vl-methods', nodes(first), papers);
   return { node: h('fieldset.vl-field', legend, chosen, more, note), show };
 }
 
-/** A method's checkbox; `note` tells of the method while one points at it. */
+/** `note` tells of the method while one points at it. */
 function chipOf(form, method, note) {
   const { name, title, help, lossless } = method;
   const box = checkbox((on) => form.toggle(name, on), { value: name });
   const tell = () => put(note, form.refusal(method) ?? `${title}: ${help}`);
   const hush = () => node.matches(':hover, :focus-within') || put(note, '');
   const listeners = { focusin: tell, pointerenter: tell, focusout: hush, pointerleave: hush };
-  const lossy = { title: W.lane.lossyHelp, 'aria-label': W.lane.lossy, text: '≈' };
+  const lossy = { title: W.lane.lossyHelp, label: W.lane.lossy, text: '≈' };
   const parts = [h('i.vl-swatch'), h('span', title), !lossless && h('span.vl-mark', lossy)];
   const props = { title: help, data: { method: name }, ...listeners };
   const node = h('label.vl-method', props, box, parts);

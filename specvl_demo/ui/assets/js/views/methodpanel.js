@@ -1,5 +1,4 @@
-/* The settings of one method: its preset, its parts, and their parameters, for which the server is asked when a part
-   changes. */
+/* The settings of one method: preset, parts, and their parameters, which the server tells. */
 
 import { exampleLike } from '../state/examples.js';
 import { folded, h, put } from './dom.js';
@@ -11,7 +10,7 @@ const MOST_FIELDS = 8; // a method with more shows FIRST_FIELDS, the rest is for
 const FIRST_FIELDS = 4;
 
 /** ask(asked): the server's answer; ontally(): it is known how many values differ. @param {Form} form */
-export function methodPanel(form, name, { ask, ontally }) {
+export function methodPanel(form, name, ask, ontally) {
   const { catalog, request } = form;
   const { pair } = request;
   const values = (request.settings[name] ??= {});
@@ -53,7 +52,6 @@ export function methodPanel(form, name, { ask, ontally }) {
 
   const countChanged = () =>
     fields?.reduce((sum, some) => sum + some.countChanged(), 0) ?? Object.keys(values).length;
-  /** The example whose own the values are. */
   const example = () => exampleLike(catalog, request, name);
   const tally = () => panel.tally(countChanged(), example());
   const changed = () => {

@@ -1,9 +1,8 @@
-/* When things are drawn. While nothing computes, text, tree and inspector are drawn in the next frame, and charts in
-   frames without text, one a frame, as often as all of them can afford. While lanes compute, a pace (see drawing.js)
-   says how seldom. Nothing is drawn in a hidden tab, nor charts off screen. */
+/* When things are drawn: text, tree and inspector in the next frame, charts one a frame, in frames without text, as
+   often as all can afford. While lanes compute, a pace (drawing.js) says how seldom. Nothing is drawn out of sight. */
 
 const FREE = { text: 0, heavy: 0 };
-const SHARE = 0.25; // of the main thread, for all charts together
+const SHARE = 0.25; // of the main thread, for all charts
 const SHORTEST_MS = 200; // between two drawings of a chart
 const LONGEST_MS = 480;
 const PATIENCE_MS = 150; // how long a chart gives way to text
@@ -27,7 +26,7 @@ export class Painter {
     document.addEventListener('visibilitychange', () => this.requestFrame());
   }
 
-  /** Add a chart: `draw` is called when the chart is dirty, visible and due. */
+  /** `draw` is called when the chart is dirty, visible and due. */
   register(node, draw) {
     this.charts.set(node, { draw, dirty: false, visible: false, cost: 8, due: 0 });
     this.seen.observe(node);
@@ -38,7 +37,7 @@ export class Painter {
     this.seen.unobserve(node);
   }
 
-  /** A chart has new data. now: the visitor asked for it, so it waits no longer. */
+  /** A chart has new data. now: the visitor asked for it. */
   dirty(node, now = false) {
     const chart = this.charts.get(node);
     if (!chart) return;
@@ -60,22 +59,21 @@ export class Painter {
     this.requestFrame();
   }
 
-  /** Draw all that waits, in view or not. */
   catchUp() {
-    run(this.heavy.fns);
+    callAll(this.heavy.fns);
     for (const chart of this.charts.values()) {
       if (chart.dirty) chart.draw();
       chart.dirty = false;
     }
   }
 
-  /** In the next frame whatever computes: the visitor asked for it. */
+  /** In the next frame: the visitor asked for it. */
   now(fn) {
     this.asked.add(fn);
     this.requestFrame();
   }
 
-  /** Text: when that is due, once however often it is asked for. */
+  /** Text, once however often it is asked for. */
   soon(fn) {
     this.texts.fns.add(fn);
     this.requestFrame();
@@ -96,7 +94,7 @@ export class Painter {
   frame = (now) => {
     this.scheduled = false;
     const written = [
-      run(this.asked),
+      callAll(this.asked),
       this.runDue(this.texts, now, this.pace.text),
       this.runDue(this.heavy, now, this.pace.heavy),
     ].some(Boolean);
@@ -107,7 +105,7 @@ export class Painter {
   runDue(kind, now, wait) {
     if (!kind.fns.size || kind.due > now || wait === Infinity) return false;
     kind.due = now + wait;
-    return run(kind.fns);
+    return callAll(kind.fns);
   }
 
   get waitingCharts() {
@@ -148,8 +146,8 @@ export class Painter {
   }
 }
 
-/** Call all functions once. Returns whether there were any. */
-function run(fns) {
+/** Returns whether there were any. */
+function callAll(fns) {
   const all = [...fns];
   fns.clear();
   for (const fn of all) fn();

@@ -1,11 +1,11 @@
-/* Pictures with their patches: where the drafter looked, and which patches a view of it saw. */
+/* Pictures with their patches: where the drafter looked, which ones a view of it saw. */
 
 import { h, options, put, refill } from './dom.js';
 import { contrast } from '../records/looks.js';
 import { W } from '../words/words.js';
 
-/** The picture of every span of prompt positions; tokens beside a picture's grid have none. */
-function pictures(media, spans) {
+/** Spans of prompt positions beside a picture's grid have none. */
+function picturesOf(media, spans) {
   const gridded = new Set(spans.filter((s) => s.rows).map((s) => `${s.media} ${s.frame}`));
   return spans
     .filter((s) => s.rows || !gridded.has(`${s.media} ${s.frame}`))
@@ -17,14 +17,14 @@ function pictures(media, spans) {
     .filter(({ url }) => url);
 }
 
-/** The pictures with what the drafter saw of them; null without pictures. at: the token's place in its round. */
+/** null without pictures. at: the token's place in its round. */
 export function sight(race, lane, round, at) {
-  const list = pictures(race.meta.shown ?? [], lane.begin.spans);
+  const list = picturesOf(race.meta.shown ?? [], lane.begin.spans);
   const looks = Array.isArray(round.notes.attention) ? round.notes.attention[at] : null;
   return list.length ? heatmap(lane, list, typeof looks === 'string' ? looks : null) : null;
 }
 
-/** Dark where the drafter did not look, or what a view was not shown. looks: base64, a byte a visual position. */
+/** Dark where the drafter did not look. looks: base64, a byte a visual position. */
 function heatmap(lane, list, looks) {
   const views = lane.begin.seen.filter((seen) => seen.index.some((i) => i >= 0));
   const modes = [
@@ -49,7 +49,7 @@ function heatmap(lane, list, looks) {
   return h('figure.vl-sight', modes.length > 1 && modeMenu(modes, show), strip, key, note);
 }
 
-/** The kind of cover over a span's picture, and the opacity of every patch, row by row. */
+/** cover: the opacity of every patch, row by row. */
 function coverOf(lane, span, mode, looks) {
   if (!span.rows || !span.cols || mode === undefined) return null;
   const n = span.rows * span.cols;
@@ -67,7 +67,6 @@ function coverOf(lane, span, mode, looks) {
   return { kind: 'hidden', cover: hidden };
 }
 
-/** None if it is something else. */
 function bytesOfBase64(looks) {
   try {
     return Uint8Array.from(atob(looks), (c) => c.charCodeAt(0));
@@ -84,7 +83,6 @@ function picture({ url: src, span, name }, painted) {
   return h('div.vl-picture', image, number, painted && drawCover(span, painted));
 }
 
-/** A pixel a patch. */
 function drawCover(span, { kind, cover: values }) {
   const canvas = h('canvas', { width: span.cols, height: span.rows, class: kind });
   const g = canvas.getContext('2d');
@@ -107,5 +105,5 @@ function shareInWords(view, list) {
 
 function modeMenu(modes, show) {
   const change = (e) => show(e.target.value);
-  return h('select', { 'aria-label': W.patches.choose, change }, options(modes));
+  return h('select', { label: W.patches.choose, change }, options(modes));
 }

@@ -1,4 +1,4 @@
-/* The charts of the lane in focus: one of its method's own, and the speedup. */
+/* The charts of the lane in focus: its method's own, and the speedup. */
 
 import { Chart } from './chart.js';
 import { byDepth, speedup } from './charts.js';
@@ -20,7 +20,7 @@ export class RaceCharts {
     race.on('compared round end head select focus', () => this.draw());
     race.on('lane focus', (_, type) => this.chooseOwn(type === 'focus'));
     race.on('round end', ({ lane }, type) => {
-      // At the end again, for the first round may lack the numbers.
+      // The first round may lack the numbers.
       const carries = type === 'end' || lane.rounds.length === 1;
       if (carries && lane === race.focused) this.chooseOwn();
     });

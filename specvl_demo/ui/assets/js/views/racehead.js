@@ -1,7 +1,6 @@
-/* Where the race comes from, what was asked, the replay's controls, what it can be kept as. */
+/* Where the race comes from, what was asked, its replay, what it can be kept as. */
 
 import { button, h, icon, iconButton, put, refill, slider, thumbnail } from './dom.js';
-import { saveMenu } from './savemenu.js';
 import { W, fmt } from '../words/words.js';
 
 const STEPS = 1000; // of a replay's slider
@@ -44,7 +43,6 @@ export function raceHead(race, replay, on) {
   return h('div.vl-race-head', badge, pictures, asked, player(replay), saving);
 }
 
-/** Plays, pauses and scrubs a replay, and sets its speed. */
 function player(replay) {
   const { race } = replay;
   const toggle = iconButton('play', W.player.play, () => replay.toggle(), 'vl-round');
@@ -52,7 +50,7 @@ function player(replay) {
   const time = h('output.vl-time');
   const turn = () => replay.setStretched(!replay.stretched);
   const speed = button('', turn, 'vl-small vl-speed', { title: W.player.speedHelp });
-  const group = { role: 'group', 'aria-label': W.player.title };
+  const group = { role: 'group', label: W.player.title };
   const node = h('div.vl-player', group, toggle, scrubber, time, speed);
   let drawn = null;
   const show = () => {
@@ -76,4 +74,31 @@ function player(replay) {
   race.on('reset end head lane begin', show);
   show();
   return node;
+}
+
+function saveMenu(onsave, kinds) {
+  const open = (on) => {
+    list.hidden = !on;
+    opener.setAttribute('aria-expanded', on);
+  };
+  const turn = () => open(list.hidden);
+  const opener = button(W.run.save, turn, 'vl-small', { sign: 'save', 'aria-expanded': 'false' });
+  const choose = (as) => {
+    open(false);
+    opener.focus();
+    onsave(as);
+  };
+  const choices = kinds.map((as) => button(W.run.saveAs[as], () => choose(as)));
+  const list = h('div.vl-card.vl-menu', { hidden: true }, choices);
+  /** Arrows lead through the menu, Escape closes it. */
+  const keydown = (e) => {
+    const step = { ArrowDown: 1, ArrowUp: -1, Escape: 0 }[e.key];
+    if (step === undefined || list.hidden) return;
+    e.preventDefault();
+    const next = choices[(choices.indexOf(e.target) + step) % choices.length];
+    if (!step) open(false);
+    (step ? (next ?? choices.at(-1)) : opener).focus();
+  };
+  const focusout = (e) => e.currentTarget.contains(e.relatedTarget) || open(false);
+  return h('span.vl-menu-box', { keydown, focusout }, opener, list);
 }

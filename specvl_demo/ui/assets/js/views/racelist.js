@@ -1,4 +1,4 @@
-/* The visitor's own races, and what opens traces from disk, below the examples. */
+/* The visitor's own races, and what opens traces from disk. */
 
 import {
   button,
@@ -15,53 +15,47 @@ import {
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
-export class RaceList {
-  /** show(records, meta): put a race on the page. @param {Archive} archive */
-  constructor(archive, show) {
-    this.archive = archive;
-    this.show = show;
-    const more = { id: 'vl-trace', accept: '.jsonl,.json' };
-    this.input = filePicker(W.trace.open, ([file]) => archive.open(file), more);
-    this.note = h('p.vl-help', { role: 'status' });
-    this.list = h('ul.vl-runs');
-    const forget = () => archive.forget().then(() => put(this.note, W.trace.forgotten));
-    this.clear = button(W.trace.forget, forget);
-    const hint = { title: W.trace.drop };
-    const open = button(W.trace.open, () => this.input.click(), 'vl-small', hint);
-    this.count = h('span');
-    const parts = [this.list, h('div.vl-buttons', open, this.clear), this.input, this.note];
-    this.node = folded('details.vl-mine', this.count, ...parts);
-    archive.on('change', () => this.draw());
-    archive.on('problem', (sentence) => this.showProblem(sentence));
-    this.draw();
-  }
-
-  draw() {
-    const { runs } = this.archive;
-    this.list.replaceChildren(...runs.map((run) => this.line(run)));
-    put(this.count, W.trace.yours(runs.length));
-    this.clear.hidden = !runs.length;
-  }
-
-  line({ records, meta, lanes, at }) {
-    const time = new Date(at).toLocaleString([], { dateStyle: 'short', timeStyle: 'short' });
-    const what = h('b', meta.question || W.trace.untitled);
-    const words = h('span', what, h('small', `${time} · ${lanes.join(', ')}`));
-    const url = trace.shown(trace.first(records))[0]?.frames[0];
-    const picture = url ? thumbnail({ url }, { loading: 'lazy' }) : h('i.vl-noimage', icon('play'));
-    const save = () => download('race.trace.jsonl', trace.write(records));
-    return h(
-      'li',
-      h('button.vl-run', { click: () => this.show(records, meta) }, picture, words),
-      iconButton('save', W.run.saveAs.trace, save),
-    );
-  }
-
-  /** '' takes the last one back. */
-  showProblem(sentence) {
-    tell(this.note, sentence, sentence !== '');
+/** show(records, meta): put a race on the page. @param {Archive} archive */
+export function raceList(archive, show) {
+  const more = { id: 'vl-trace', accept: '.jsonl,.json' };
+  const picker = filePicker(W.trace.open, ([file]) => archive.open(file), more);
+  const note = h('p.vl-help', { role: 'status' });
+  const list = h('ul.vl-runs');
+  const forget = () => archive.forget().then(() => put(note, W.trace.forgotten));
+  const clear = button(W.trace.forget, forget);
+  const hint = { title: W.trace.drop };
+  const open = button(W.trace.open, () => picker.click(), 'vl-small', hint);
+  const count = h('span');
+  const buttons = h('div.vl-buttons', open, clear);
+  const node = folded('details.vl-mine', count, list, buttons, picker, note);
+  const draw = () => {
+    const { runs } = archive;
+    list.replaceChildren(...runs.map((run) => lineOf(run, show)));
+    put(count, W.trace.yours(runs.length));
+    clear.hidden = !runs.length;
+  };
+  archive.on('change', draw);
+  // '' takes the last one back.
+  archive.on('problem', (sentence) => {
+    tell(note, sentence, sentence !== '');
     if (!sentence) return;
-    this.node.open = true;
-    this.note.scrollIntoView({ block: 'nearest' });
-  }
+    node.open = true;
+    note.scrollIntoView({ block: 'nearest' });
+  });
+  draw();
+  return node;
+}
+
+function lineOf({ records, meta, lanes, at }, show) {
+  const time = new Date(at).toLocaleString([], { dateStyle: 'short', timeStyle: 'short' });
+  const question = h('b', meta.question || W.trace.untitled);
+  const words = h('span', question, h('small', `${time} · ${lanes.join(', ')}`));
+  const url = trace.shown(trace.first(records))[0]?.frames[0];
+  const picture = url ? thumbnail({ url }, { loading: 'lazy' }) : h('i.vl-noimage', icon('play'));
+  const save = () => download('race.trace.jsonl', trace.write(records));
+  return h(
+    'li',
+    h('button.vl-run', { click: () => show(records, meta) }, picture, words),
+    iconButton('save', W.run.saveAs.trace, save),
+  );
 }

@@ -1,11 +1,11 @@
-/* The race as one screen: puts its parts together, and draws the sentences around them. */
+/* The race as one screen: its parts, and the sentences around them. */
 
 import { answers } from './answers.js';
 import { chase } from './chase.js';
 import { comparison } from './comparison.js';
 import { button, checkbox, h, put, refill, tell } from './dom.js';
 import { headline } from './headline.js';
-import { Inspector } from './inspector.js';
+import { inspector } from './inspector.js';
 import { RaceCharts } from './racecharts.js';
 import { raceHead } from './racehead.js';
 import { roundTable } from './rounds.js';
@@ -22,13 +22,13 @@ export class RaceView {
   busy = h('p.vl-busy', { role: 'status' });
   scope = h('p.vl-scope');
 
-  /** url: of the drawing library. @param {{ race: Race, stage: Stage, on: Actions, [part: string]: any }} parts */
-  constructor({ race, stage, replay, painter, story, catalog, url, on }) {
+  /** @param {{ race: Race, stage: Stage, on: Actions, [part: string]: any }} parts */
+  constructor({ race, stage, replay, painter, story, catalog, url: plotlyUrl, on }) {
     this.race = race;
     this.stage = stage;
     this.painter = painter;
     this.tree = new TreeView(race, painter);
-    this.charts = new RaceCharts(race, painter, url);
+    this.charts = new RaceCharts(race, painter, plotlyUrl);
     this.offers = {
       follow: button(W.chat.follow, on.follow, 'vl-small', { title: W.chat.followHint }),
       again: button(W.run.rerun, on.again, 'vl-secondary', { sign: 'play' }),
@@ -53,7 +53,7 @@ export class RaceView {
     const under = h('div.vl-under', this.legend(), this.offers.follow, agreement, slow);
     this.tree.node.append(strip(race, painter));
     const drawn = h('div.vl-stack', this.tree.node, this.charts.node);
-    const pair = h('div.vl-pair', drawn, new Inspector(race, painter, notes).node);
+    const pair = h('div.vl-pair', drawn, inspector(race, painter, notes));
     const shown = [this.busy, track, this.scope, answers(race, painter, onback), sure, under, pair];
     const whatIf = new WhatIf(race, painter);
     return h('div.vl-stage', shown, roundTable(race, painter), whatIf.node);
@@ -67,7 +67,7 @@ export class RaceView {
     };
     const marks = ['draft', 'relaxed', 'target', 'other', 'rejected'].map(mark);
     const shows = h('label', { for: 'vl-rejected' }, box, W.legend.showRejected);
-    return h('div.vl-textlegend', { role: 'note', 'aria-label': W.legend.title }, marks, shows);
+    return h('div.vl-textlegend', { role: 'note', label: W.legend.title }, marks, shows);
   }
 
   listen() {

@@ -40,7 +40,7 @@ function rowOf(race, lane, round) {
     h('td.text', chips),
     ...PHASES.map((phase) => number(fmt.number(1000 * round[phase], 1))),
   ];
-  const opener = h('button.vl-plainbutton', { 'aria-label': W.inspect.round(index) }, index + 1);
+  const opener = h('button.vl-plainbutton', { label: W.inspect.round(index) }, index + 1);
   const click = () => race.select({ lane: lane.name, round: index });
   return tableRow(opener, cells, { click });
 }

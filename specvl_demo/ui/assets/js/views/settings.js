@@ -1,4 +1,4 @@
-/* Parameters (`Param`) as fields. Only changed values are kept; a changed one stands out and can be put back. */
+/* Parameters (`Param`) as fields. Only changed values are kept; they stand out and can be put back. */
 
 import { button, checkbox, folded, h, iconButton, options, put, refill } from './dom.js';
 import { W } from '../words/words.js';
@@ -42,7 +42,6 @@ function parameterField(param, values, onchange) {
   return { node, differs };
 }
 
-/** A folded panel that says how many of its values were changed. */
 export function panelOf(title, onreset) {
   const count = h('span.vl-changed');
   const body = h('div.vl-settings-body');
@@ -58,14 +57,13 @@ export function panelOf(title, onreset) {
   };
 }
 
-/** Say how many values were changed, besides those of examples. */
+/** changed: besides those of examples. */
 export function tally(node, changed, examples) {
   const titles = new Set(examples.map(({ title }) => title));
   put(node, W.settings.changes(changed, [...titles]));
   node.classList.toggle('own', changed > 0);
 }
 
-/** Take all changes back. */
 export function forget(values) {
   for (const key of Object.keys(values)) delete values[key];
 }
@@ -78,7 +76,7 @@ function inWords({ choices }, value) {
   return choices?.find(([choice]) => choice === value)?.[1] ?? String(value);
 }
 
-/** A parameter's control; its `show` writes a value into it. @param {Param} param */
+/** Its `show` writes a value into it. @param {Param} param */
 function control(param, id, onset) {
   if (param.kind === 'bool') {
     const box = checkbox(onset, { id });
@@ -113,7 +111,7 @@ function checkboxes({ choices, joined, title, default: standard }, id, onset) {
     const on = String(value).split(joined);
     for (const box of boxes) box.checked = on.includes(box.value);
   };
-  const group = { role: 'group', id, 'aria-label': title };
+  const group = { role: 'group', id, label: title };
   return Object.assign(h('div.vl-several', group, labels), { show });
 }
 

@@ -1,12 +1,11 @@
-/* Pictures made as small as the model sees them before they are sent: a phone's are several times as
-   large. */
+/* Pictures made as small as the model sees them before they are sent. */
 
 import { h } from './dom.js';
 
 const WORTH = 200_000; // bytes of a picture that is sent as it is
 const QUALITY = 0.92;
 
-/** A photograph of at most so many pixels, without what else its file tells; any other file as it is. */
+/** A photograph of at most so many pixels, without what else its file tells; other files as they are. */
 export async function shrink(file, most) {
   const { name, size, type } = file;
   if (size < WORTH || !['image/jpeg', 'image/png'].includes(type)) return file;

@@ -1,8 +1,6 @@
-/* The trees of all rounds of the lane in focus, small and side by side, what was kept coloured; beneath, a number of
-   its method's own. A click opens the round. */
+/* The trees of all rounds of the lane in focus, small and side by side; beneath, a number of its method's own. */
 
-import { term } from './explain.js';
-import { h, put, svg } from './dom.js';
+import { h, put, svg, term } from './dom.js';
 import { countDrafted, countKept, dig } from '../records/fold.js';
 import { shapeOf } from '../records/shapes.js';
 import { W } from '../words/words.js';
@@ -16,7 +14,7 @@ const ROOMY_WIDTH = 44; // where there is room
 const COLOURS = { idle: 'strong', kept: 'draft', relaxed: 'relaxed' };
 
 export function strip(race, painter) {
-  const picture = svg('svg', { role: 'img', 'aria-label': W.strip.title });
+  const picture = svg('svg', { role: 'img', label: W.strip.title });
   const line = svg('polyline', { style: { fill: 'none', stroke: 'var(--vl-series-0)' } });
   const height = TREE_HEIGHT + LINE_HEIGHT;
   const current = svg('rect', { height, rx: 3, style: { fill: 'var(--vl-sunk)' } });
@@ -60,7 +58,6 @@ export function strip(race, painter) {
   return node;
 }
 
-/** As wide as there is room. */
 function layOut(lane, boxWidth) {
   const shapes = lane.rounds.map(shapeOf);
   const deepest = Math.max(1, ...shapes.map(({ deep }) => deep));

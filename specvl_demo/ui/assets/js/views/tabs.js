@@ -1,4 +1,4 @@
-/* The tabs, and one view at a time below them. */
+/* The tabs, and the open view. */
 
 import { h } from './dom.js';
 import * as link from '../state/link.js';
@@ -10,13 +10,13 @@ export class Tabs {
   /** The view that the visitor chose. @type {string | null} */
   picked = null;
 
-  /** contents: elements by view; body: the element whose data names the open view; onopen(name): a view is shown. */
+  /** contents: elements by view; body: its data names the open one. */
   constructor(contents, body, onopen) {
     this.body = body;
     this.onopen = onopen;
     this.tabs = NAMES.map((name) => this.tab(name));
     this.panels = Object.fromEntries(NAMES.map((name) => [name, panel(name, contents[name])]));
-    this.node = h('div.vl-tabs', { role: 'tablist', 'aria-label': W.name }, this.tabs);
+    this.node = h('div.vl-tabs', { role: 'tablist', label: W.name }, this.tabs);
     addEventListener('popstate', () => this.openAddressed());
     this.openAddressed();
   }
@@ -37,7 +37,7 @@ export class Tabs {
     this.open(link.view(NAMES) ?? 'race', false);
   }
 
-  /** fresh: the view gets its own address, so that Back works. */
+  /** fresh: with its own address, so that Back works. */
   open(name, fresh) {
     const { dataset } = this.body;
     const other = fresh && dataset.view !== name;
@@ -58,7 +58,6 @@ export class Tabs {
     this.open(name, true);
   }
 
-  /** Arrows lead from tab to tab. */
   key(event) {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;

@@ -1,4 +1,4 @@
-/* Light or dark: the system's choice until the visitor makes one, which this browser then remembers. */
+/* Light or dark: the system's choice until the visitor makes one, which this browser remembers. */
 
 import { store, stored } from '../state/keep.js';
 import { iconButton } from './dom.js';

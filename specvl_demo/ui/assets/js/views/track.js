@@ -1,7 +1,6 @@
-/* The track: one row a lane, its bar full where it is done, and the numbers that decide a race in aligned columns. */
+/* One row a lane: its bar, full where it is done, and the numbers that decide a race. */
 
-import { h, put, tableRow } from './dom.js';
-import { term } from './explain.js';
+import { h, put, tableRow, term } from './dom.js';
 import { PHASES } from '../records/fold.js';
 import { doubt, early, hedged } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
@@ -36,13 +35,13 @@ export class Track {
     const shares = PHASES.map((p) => h('i', { class: p.slice(0, -2), title: '' }));
     const cells = Object.fromEntries(COLUMNS.map((c) => [c, h('td', { class: c })]));
     cells.where.append(h('span.vl-shares', ...shares));
-    const progress = { role: 'progressbar', 'aria-label': W.track.tokensOf(lane.title) };
+    const progress = { role: 'progressbar', label: W.track.tokensOf(lane.title) };
     const bar = h('div.vl-bar', { ...progress, 'aria-valuemin': 0 }, fill);
     const count = h('span.vl-count');
     const name = h('span', lane.title);
-    // The plain lane has neither a tree nor charts of its own to show.
+    // The plain lane has nothing of its own to show.
     const shows = !lane.plain && {
-      'aria-label': W.lane.focus(lane.title),
+      label: W.lane.focus(lane.title),
       click: () => this.race.setFocus(lane.name),
     };
     const kind = `${shows ? 'button' : 'span'}.vl-lane-name`;
@@ -93,7 +92,7 @@ export class Track {
       put(cells.speed, fmt.speed(t.tokens_per_s));
       put(cells.tau, fmt.number(t.tau));
       put(cells.clock, fmt.seconds(t.decode_s || null));
-      // Times that other programs stretched are no base for a comparison by hand either.
+      // Times that other programs stretched cannot be compared by hand either.
       cells.speed.title = cells.clock.title = disturbed?.sentence ?? timed;
       PHASES.forEach((phase, i) => {
         const share = t.clock_s > 0 ? t[phase] / t.clock_s : 0;

@@ -1,9 +1,7 @@
-/* The token tree of one round: what was drafted, what the target kept, what it wrote instead. Own SVG: it redraws in
-   a millisecond. Columns are depths; node size and edge width follow the draft's probability. While a round is on its
-   way, drafts appear level by level, then the check sweeps over them. */
+/* The token tree of one round. Columns are depths; node size and edge width follow the draft's probability. While a
+   round is on its way, drafts appear level by level, then the check sweeps over them. */
 
-import { term } from './explain.js';
-import { h, put, slider, svg } from './dom.js';
+import { h, put, slider, svg, term } from './dom.js';
 import {
   children,
   countDrafted,
@@ -25,7 +23,7 @@ const ROW = 12; // height at least
 const ROOMY_ROW = 40; // at most: room for a number below a node and a word above the next one
 const TALLEST = 300;
 const MOST_LETTERS = 14;
-const FEWER_LETTERS = 8; // where words are cut
+const FEWER_LETTERS = 8;
 const NEAR = 20; // a node takes a click so far from it
 
 let serial = 0;
@@ -40,7 +38,7 @@ export class TreeView {
     this.id = `vl-tree${(serial += 1)}`;
     const { title, help } = W.tree;
     const listeners = { click: (e) => this.click(e), keydown: (e) => this.key(e) };
-    const props = { role: 'tree', tabindex: '0', 'aria-label': title, ...listeners };
+    const props = { role: 'tree', tabindex: '0', label: title, ...listeners };
     this.box = h('div.vl-tree-box', props, this.svg);
     const head = h('header', h('h2', term(title, help)), this.facts, this.slider);
     this.node = h('section.vl-card.vl-tree-card', head, this.box);
@@ -64,12 +62,11 @@ export class TreeView {
     const { left, top } = this.svg.getBoundingClientRect();
     const off = this.spots.map(([x, y]) => Math.hypot(left + x - clientX, top + y - clientY));
     const nearest = off.indexOf(Math.min(...off));
-    const own = target.closest('[data-node]');
-    if (own) this.pick(Number(own.dataset.node));
-    else if (off[nearest] <= NEAR) this.pick(nearest);
+    const own = target.closest('[data-node]')?.dataset.node;
+    if (own || off[nearest] <= NEAR) this.pick(Number(own ?? nearest));
   }
 
-  /** Arrows lead to the parent, the first child, and the nodes above and below. */
+  /** Arrows lead to the parent, the first child, the nodes above and below. */
   key(event) {
     if (!this.spots) return;
     const { depth, row, parent } = this.plan;
@@ -120,9 +117,10 @@ export class TreeView {
     const making = race.selected ? null : race.making(lane);
     this.slider.max = Math.max(0, race.roundsShown(lane) - 1, round.index);
     this.slider.value = round.index;
-    const told = [lane.title, round.index, countDrafted(round)];
+    const drafted = countDrafted(round);
+    const told = [lane.title, round.index, drafted];
     const facts =
-      making && countDrafted(round)
+      making && drafted
         ? W.tree.making(...told, making.verified > 0)
         : W.tree.facts(...told, countKept(round));
     put(this.facts, facts);
@@ -137,7 +135,7 @@ export class TreeView {
     this.markPicked();
   };
 
-  /** It, or else the end of the round, is in sight where the tree is wider than its box. */
+  /** In a box that is too small, it or else the end of the round is in sight. */
   markPicked() {
     const { box, parts, picked, spots } = this;
     parts.forEach(({ node }, i) => {
@@ -183,7 +181,6 @@ export class TreeView {
     const kinds = new Map(path.slice(1).map((node, i) => [node, round.tokens[i].origin]));
     kinds.set(0, 'root').set(drafted, 'target').set(rejected(round)[0], 'rejected');
     const groups = [svg('g'), svg('g'), svg('g', { 'aria-hidden': 'true' })];
-    // What grows with the round, and where it ends.
     this.parts = this.spots.map(([x, y], i) => {
       const own = i === drafted;
       const p = prob(i);
@@ -266,26 +263,23 @@ function countLeaves({ tree, path, tokens }) {
 
 /** Where room is short, the words of a chain stand on two lines, then are cut; then the whole scrolls. */
 function layColumns(plan, words, prob, width) {
-  const attempts = [
-    [MOST_LETTERS, 1],
-    [MOST_LETTERS, 2],
-    [FEWER_LETTERS, 2],
-  ];
-  let laid;
-  for (const [most, lines] of attempts) {
-    laid = { ...place(plan, words, prob, width, most, lines), most, lines };
-    if (!plan.single || laid.wide <= width) break;
-  }
-  return laid;
+  const attempt = (most, lines) => ({
+    ...place(plan, words, prob, width, most, lines),
+    most,
+    lines,
+  });
+  const first = attempt(MOST_LETTERS, 1);
+  if (!plan.single || first.wide <= width) return first;
+  const second = attempt(MOST_LETTERS, 2);
+  return second.wide <= width ? second : attempt(FEWER_LETTERS, 2);
 }
 
-/** Where columns stand and labels end if words have so many letters and lines. */
 function place(plan, words, prob, width, most, lines) {
   const deepest = Math.max(1, ...plan.depth);
   /** @type {number[]} */
   const need = Array(deepest).fill(lines > 1 ? TIGHT_COLUMN : COLUMN);
   const labelWidth = (i) => LETTER_WIDTH * short(words(i), most).length;
-  const behindLeaf = (i) => labelWidth(i) + (prob(i) === null ? 16 : 52); // with its probability
+  const behindLeaf = (i) => labelWidth(i) + (prob(i) === null ? 16 : 52);
   plan.depth.forEach((d, i) => {
     const over = plan.long[i] ? lines : 1;
     for (let k = d; plan.inner[i] && k < d + over; k += 1)
@@ -296,7 +290,7 @@ function place(plan, words, prob, width, most, lines) {
     plan.inner[i] ? 0 : need.slice(d).reduce((a, b) => a - b, behindLeaf(i)),
   );
   const room = width - PAD.left - PAD.right;
-  // The words behind the leaves need room too, however the columns stretch.
+  // The words behind the leaves need room too.
   const scale = Math.min(2.2, Math.max(1, (room - Math.max(0, ...over)) / least));
   const columns = [PAD.left];
   for (const step of need) columns.push(columns[columns.length - 1] + step * scale);
@@ -329,10 +323,10 @@ function lay(tree, path, own) {
 function edgeBetween(from, to, width) {
   const [x0, y0] = from;
   const [x1, y1] = to;
-  const middle = (x0 + x1) / 2;
-  const points = [x0, y0, middle, y0, middle, y1, x1, y1].map((v) => v.toFixed(1));
-  const [start, curve] = [points.slice(0, 2), points.slice(2)].map((some) => some.join(' '));
-  return svg('path.edge', { 'stroke-width': width.toFixed(2), d: `M${start}C${curve}` });
+  const xm = (x0 + x1) / 2;
+  const points = (...values) => values.map((v) => v.toFixed(1)).join(' ');
+  const d = `M${points(x0, y0)}C${points(xm, y0, xm, y1, x1, y1)}`;
+  return svg('path.edge', { 'stroke-width': width.toFixed(2), d });
 }
 
 const short = (text, most) => shown(text.length > most ? `${text.slice(0, most - 1)}…` : text);

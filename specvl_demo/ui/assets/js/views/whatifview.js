@@ -1,8 +1,6 @@
-/* What if the drafter were better, the draft longer, its cost different? The race simulated with other numbers, and
-   the formula. */
+/* The race simulated with a better drafter, a longer draft, another cost, and the formula. */
 
-import { term } from './explain.js';
-import { button, folded, h, put, refill, slider, svg } from './dom.js';
+import { button, folded, h, put, refill, slider, svg, term } from './dom.js';
 import { breakEven, learn, payOff, simulate } from '../records/simulate.js';
 import { doubt, hedged } from '../records/verdict.js';
 import { WHATIF } from '../words/whatifwords.js';
@@ -46,7 +44,7 @@ export class WhatIf {
     return { name, fill, label, value, node };
   }
 
-  /** Its recorded figures are the sliders' initial positions. */
+  /** The lane in focus: its recorded figures are the sliders' first positions. */
   load = () => {
     const { race } = this;
     const lane = race.focused;
@@ -143,7 +141,7 @@ export class WhatIf {
     this.drawCurve(made);
   };
 
-  /** As blocks as wide as what they wrote: guessed tokens green, the target's own blue. */
+  /** As blocks: guessed tokens green, the target's own blue. */
   drawRounds({ rounds }) {
     const wide = (n) => ({ style: { 'flex-grow': n } });
     const block = ({ kept }) =>
@@ -152,7 +150,6 @@ export class WhatIf {
     this.rounds.setAttribute('aria-label', WHATIF.roundsSay(rounds.length));
   }
 
-  /** The speedup over the draft length, the chosen one marked. */
   drawCurve(made) {
     const at = (gamma) => simulate(this.known, { ...this.values, gamma }).speedup;
     const points = Array.from({ length: LONGEST }, (_, i) => at(i + 1));
@@ -168,7 +165,7 @@ function ticks(most) {
   return Array.from({ length: Math.floor(most / every) + 1 }, (_, i) => i * every);
 }
 
-/** points: the speedup of every draft length from 1. */
+/** points: speedups of draft lengths from 1. */
 function curve(points, [gamma, now], width) {
   const { left, top, bottom } = BOX;
   const right = width - 14;

@@ -1,0 +1,113 @@
+/* What a bench found: its tables, its chart, what every method answered. */
+
+import { Chart } from './chart.js';
+import { benchByDepth } from './charts.js';
+import { button, folded, h, headRow, refill, tableRow, term, thumbnail } from './dom.js';
+import { Race } from '../state/race.js';
+import { COMPARE } from '../words/comparewords.js';
+import { W, fmt } from '../words/words.js';
+
+/** @param {Bench} bench */
+export function benchReport(bench, painter, plotlyUrl) {
+  const chart = new Chart(benchByDepth(bench), new Race(), painter, plotlyUrl);
+  const origin = h('div.vl-help');
+  const first = h('div');
+  const map = h('div');
+  const others = h('div');
+  const more = folded('details.vl-card.vl-c-more', COMPARE.more, others);
+  const answers = h('div.vl-stack');
+  const notes = h('div.vl-help');
+  const save = (as, text, click) =>
+    button(text, click, 'vl-secondary', { id: `vl-c-${as}`, sign: 'save' });
+  const rows = save('save', COMPARE.save, () => bench.save());
+  const figure = (as) => save(as, COMPARE.figure(as.toUpperCase()), () => bench.saveFigure(as));
+  const figures = h('div.vl-buttons', ['svg', 'pdf'].map(figure));
+  const draw = () => {
+    const { left, id } = bench;
+    const report = bench.report?.rows.length ? bench.report : null;
+    const tables = (report?.tables ?? []).map(table);
+    refill(first, tables.slice(0, 1));
+    refill(others, tables.slice(1));
+    more.hidden = tables.length < 2;
+    const open = (id || report?.asked) && ((kind, name) => bench.openRace(kind, name));
+    refill(map, report?.figure ? [heatMap(report.rows, open)] : []);
+    refill(answers, report?.answers.length ? [answered(report.answers)] : []);
+    const without = left.length ? [W.ask.greedy(left)] : [];
+    refill(origin, paragraphs(report ? [...report.before, ...without] : [COMPARE.empty]));
+    const after = report?.after ?? [];
+    const steps = after.some((text) => text.includes('AR steps')) ? [COMPARE.step] : [];
+    refill(notes, paragraphs([...after, ...steps]));
+    rows.hidden = !report || !id;
+    figures.hidden = !report?.figure;
+    chart.node.hidden = !report?.rows.some((row) => row.accepted_by_depth?.length);
+    chart.update(true);
+  };
+  bench.on('report', draw);
+  draw();
+  const charts = h('div.vl-c-charts', chart.node);
+  return [origin, first, map, figures, charts, more, answers, notes, h('div.vl-buttons', rows)];
+}
+
+const paragraphs = (texts) => texts.map((text) => h('p', { text }));
+
+/** The first cell of every row names it. */
+const tableCard = (heading, help, columns, rows) =>
+  h(
+    'section.vl-card.vl-c-table',
+    { tabindex: '0', label: heading },
+    h('h2', { title: help }, heading),
+    h(
+      'table',
+      headRow(columns),
+      h('tbody', ...rows.map(([name, ...cells]) => tableRow(name, cells))),
+    ),
+  );
+
+function table({ heading, columns, rows }) {
+  const head = columns.map((text) => term(text, COMPARE.columns[text]));
+  const cells = ([name, ...texts]) => [name, ...texts.map((text) => h('td', text))];
+  return tableCard(heading, null, head, rows.map(cells));
+}
+
+/** Speedups by kind of question. open(kind, name): a cell's race is wanted. */
+function heatMap(rows, open) {
+  const methods = rows.filter((row) => row.by_kind && row.name !== 'ar');
+  const all = Object.keys(methods[0]?.by_kind ?? {});
+  const kinds = all.length > 1 || open ? all : [];
+  // The further from one, the deeper its ground.
+  const cell = (row, kind) => {
+    const { speedup_vs_ar: x, interval } = kind ? row.by_kind[kind] : row;
+    const ground = `var(--vl-${x < 1 ? 'relaxed' : 'draft'})`;
+    const share = x ? Math.min(45, 30 * Math.abs(x - 1)) : 0;
+    const style = { background: `color-mix(in srgb, ${ground} ${share}%, transparent)` };
+    const range = interval && h('small', interval.map((end) => end.toFixed(2)).join('–'));
+    const opener = { title: COMPARE.race, click: () => open(kind, row.name) };
+    const speed = fmt.times(x);
+    const opens = kind && open;
+    return h(
+      'td',
+      { style },
+      opens ? h('button.vl-plainbutton', opener, speed) : speed,
+      ' ',
+      range,
+    );
+  };
+  const cells = (row) => [row.method, ...['', ...kinds].map((kind) => cell(row, kind))];
+  const { all: every, kinds: heading, kindsHelp } = COMPARE;
+  return tableCard(heading, kindsHelp, ['', every, ...kinds], methods.map(cells));
+}
+
+function answered(questions) {
+  const answer = (title, text, cut) => [
+    h('dt', title),
+    h('dd', text, cut && h('small.vl-help', COMPARE.cut(cut))),
+  ];
+  const question = ({ question: text, media, reference, answers, cut }) =>
+    folded(
+      'details',
+      [...media.map((one) => thumbnail(one, { title: one.name })), text],
+      reference && h('p.vl-help', COMPARE.reference(reference)),
+      h('dl', ...Object.entries(answers).map(([title, words]) => answer(title, words, cut[title]))),
+    );
+  return h('section.vl-card.vl-c-answers', h('h2', COMPARE.answers), questions.map(question));
+}
