@@ -54,4 +54,6 @@ const head = h(
   themeButton(() => painter.redraw()),
 );
 const main = h('div.vl-main', h('div', turns, view.node));
-document.getElementById('specvl')?.replaceChildren(h('div.vl.saved', head, h('div.vl-body', main)));
+document
+  .getElementById('specvl')
+  ?.replaceChildren(h('div.vl.saved', head, h('div.vl-body', main), story.node));
