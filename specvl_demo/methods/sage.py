@@ -436,9 +436,9 @@ register(
             does="""A sure drafter should guess far ahead, an unsure one should guess broadly. SAGE
             measures confidence by the entropy of the drafter’s ten likeliest tokens and shapes the
             next tree by it: deep and narrow, or shallow and wide.""",
-            look="""α with the depth and the width asked for: depth follows it, width opposes it.
-            What is drafted may differ: guesses that are too unlikely are left out, and a tree has
-            only so many nodes. The inspector says which of them it was.""",
+            look="""The trees of all rounds, and α beneath: where it is high they are deep and
+            narrow, where it is low shallow and wide. What is drafted may differ from what α asks
+            for: guesses that are too unlikely are left out, and a tree has only so many nodes.""",
             formula=r"""α = 1 - \frac{H ( P )}{\text{log } k} , \text{   }
             D = D_min + α ( D_max - D_min )""",
             aloud="""The confidence α is one where the drafter is certain and nought where its k

@@ -163,12 +163,12 @@ export const W = {
     shaded: (most) => `drafts kept (full height: ${most})`,
     byDepth: 'Drafted tokens kept',
     byDepthHelp:
-      'Of the tokens drafted at each depth after an accepted draft, the share kept; depths with fewer than five are left out',
+      'Of the rounds that drafted so deep after accepted drafts, the share that kept a token there; depths with fewer than five are left out',
     byDepthLater: 'Known once the race is over.',
     byDepthNone: 'Nothing was drafted.',
     byDepthFew: 'Fewer than five drafts: a rough picture.',
     byDepthMore: 'Deeper drafts were fewer than five.',
-    kept: 'share of the drafts at this depth',
+    kept: 'share of the rounds that drafted so deep',
     byDepthSay: (rows) => `Kept at depth ${rows.join(', ')}.`,
     declaredSay: (title, lane, rows) =>
       `${title} of ${lane}: ${rows.map(([n, v]) => `${n} ${Number.isFinite(v) ? v.toFixed(2) : '–'}`).join(', ')}.`,
@@ -336,7 +336,7 @@ export const W = {
     unknown: (tau, { sentence }) =>
       `${tau.toFixed(2)} tokens per check (τ); speedup not measured: ${sentence}`,
     of: (title) => ` of ${title}`,
-    fastest: (n) => `, the fastest of ${n}`,
+    fastest: (n) => `, the fastest of ${n} to write`,
     alike: (titles, differs) =>
       ` ${list(titles)} ${titles.length === 1 ? 'gives' : 'give'} the same answer${differs ? ' as the large model alone' : ''}.`,
     apart: (titles) =>
@@ -584,7 +584,8 @@ export const W = {
     shared: (name) => `${name} shows the whole race in any browser, without this page.`,
     notShared: 'The file could not be made. Try again, or save the trace.',
     linked: 'The link is in the address bar and on the clipboard.',
-    embedded: 'The code for another page is on the clipboard.',
+    embedded:
+      'The code for another page is on the clipboard; this server must allow that page (--frames).',
     embeddedFile:
       'The code is on the clipboard. It shows race.html, which Save makes: put that beside your page.',
     linkInBar: 'Copy the link from the address bar.',
