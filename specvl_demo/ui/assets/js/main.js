@@ -15,16 +15,16 @@ import { Sharing } from './state/sharing.js';
 import { Stage } from './state/stage.js';
 import { Visit } from './state/visit.js';
 import { plotly } from './views/chart.js';
-import { CompareView } from './views/compareview.js';
-import { Conversation } from './views/conversation.js';
+import { compareView } from './views/compareview.js';
+import { conversation } from './views/conversation.js';
 import { button, download, h } from './views/dom.js';
-import { FormView } from './views/formview.js';
-import { LearnView } from './views/learnview.js';
+import { formView } from './views/formview.js';
+import { learnView } from './views/learnview.js';
 import { Painter } from './views/paint.js';
 import { RaceView } from './views/raceview.js';
 import { raceList } from './views/racelist.js';
 import { shrink } from './views/shrink.js';
-import { Story } from './views/story.js';
+import { story } from './views/story.js';
 import { Tabs } from './views/tabs.js';
 import { themeButton } from './views/theme.js';
 import { W } from './words/words.js';
@@ -88,12 +88,12 @@ class Page {
     };
     this.painter = new Painter();
     const list = raceList(this.archive, (...run) => stage.again(...run));
-    this.ask = new FormView(form, (asked) => api.server.method_panel(asked), list);
-    this.chat = new Conversation(form, followUps);
-    this.story = new Story(race, () => this.replay.finish());
+    this.ask = formView(form, (asked) => api.server.method_panel(asked), list);
+    this.chat = conversation(form, followUps);
+    this.story = story(race, () => this.replay.finish());
     this.view = new RaceView({ ...this, url, on });
-    this.compare = new CompareView(this.bench, catalog, this.painter, url);
-    this.learn = new LearnView(catalog, this.painter, url, (example) => {
+    this.compare = compareView(this.bench, catalog, this.painter, url);
+    this.learn = learnView(catalog, this.painter, url, (example) => {
       form.choose(example);
       this.open('race');
     });
@@ -102,8 +102,8 @@ class Page {
   build() {
     const { ask, chat, compare, learn, view } = this;
     this.body = h('div.vl-body');
-    const race = [chat.node, view.node];
-    const contents = { race, compare: [compare.node], learn: [learn.node] };
+    const race = [chat, view.node];
+    const contents = { race, compare: [compare], learn: [learn] };
     this.tabs = new Tabs(contents, this.body, (name) => name === 'compare' && this.bench.open());
     const main = h('div.vl-main', { tabindex: '-1' }, Object.values(this.tabs.panels));
     const skip = button(W.skip, () => main.focus(), 'vl-small vl-hidden');
@@ -114,7 +114,7 @@ class Page {
     const brand = h('div.vl-brand', logo, h('h1', W.name), tagline);
     const machine = h('span.vl-machine', this.catalog.machine);
     const head = h('header.vl-top', skip, brand, this.tabs.node, machine, theme);
-    this.frame = h('div.vl', head, this.body, this.story.node);
+    this.frame = h('div.vl', head, this.body, this.story.dialog);
     this.root.replaceChildren(this.frame);
     if (!link.embedded()) return;
     head.hidden = ask.node.hidden = true;
@@ -154,7 +154,7 @@ class Page {
     if (!files.length || event.defaultPrevented) return;
     event.preventDefault();
     const file = files.find((f) => /\.jsonl?$/.test(f.name));
-    if (this.body.dataset.view === 'compare') this.compare.takeDropped(files);
+    if (this.body.dataset.view === 'compare') this.bench.add(files);
     else if (file) {
       this.open('race');
       this.archive.open(file);

@@ -193,9 +193,7 @@ export const countKept = ({ path }) => path.length - 1;
 export function depths(tree) {
   /** @type {number[]} */
   const depth = [];
-  tree.parent.forEach((p, i) => {
-    depth[i] = p < 0 ? 0 : depth[p] + 1;
-  });
+  for (const p of tree.parent) depth.push(p < 0 ? 0 : depth[p] + 1);
   return depth;
 }
 
@@ -221,11 +219,8 @@ export function rejected(round) {
   if (round.tokens[round.tokens.length - 1].origin !== 'target') return [];
   const kids = children(round.tree);
   const out = [];
-  let node = kids[round.path[round.path.length - 1]][0];
-  while (node !== undefined) {
-    out.push(node);
-    node = kids[node][0];
-  }
+  const [last] = round.path.slice(-1);
+  for (let [node] = kids[last]; node !== undefined; [node] = kids[node]) out.push(node);
   return out;
 }
 

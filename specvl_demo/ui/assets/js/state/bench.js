@@ -131,6 +131,7 @@ export class Bench extends Emitter {
   toggle(name, on) {
     const others = this.methods.filter((other) => other !== name);
     this.methods = on ? [...others, name] : others;
+    this.changed();
   }
 
   changed() {
@@ -150,6 +151,8 @@ export class Bench extends Emitter {
 
   /** Take files to ask about, or open a report. @param {File[]} files */
   async add(files) {
+    this.source = 'files';
+    this.emit('change');
     const report = files.find(({ name }) => /\.json$/i.test(name));
     if (report) return this.openReport(await report.text());
     const some = files.filter(({ name }) =>
@@ -310,7 +313,7 @@ export class Bench extends Emitter {
     this.keep();
   }
 
-  /** Keep the form, and which bench it began, for a reload of this tab. */
+  /** For a reload of this tab. */
   keep() {
     const { id, running: left, source, chosen: methods, fields } = this;
     kept.keepBench({ id, left, source, methods, fields });
@@ -332,7 +335,6 @@ export class Bench extends Emitter {
     this.parts.download(`comparison.${as}`, this.report.figure, 'image/svg+xml');
   }
 
-  /** Offer tables and traces as one archive. */
   async save() {
     const made = await this.parts.api.server.bench_archive(this.id).catch(() => null);
     const file = ['bench.zip', 'application/zip'];

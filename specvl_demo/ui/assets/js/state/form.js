@@ -172,7 +172,7 @@ export class Form extends Emitter {
     this.run();
   }
 
-  /** Put an example into the form, and its race on the page. @param {Example} example */
+  /** Also put its race on the page. @param {Example} example */
   choose(example) {
     this.fill(example);
     this.emit('example', example);

@@ -4,18 +4,23 @@ const FORM = 'specvl-form';
 const BENCH = 'specvl-compare';
 const MOST_RUNS = 12;
 
-/** @type {Promise<IDBDatabase> | null} */
-let opening = null;
-/** Opened once; rejected if the browser has none. */
-function database() {
-  opening ??= new Promise((resolve, reject) => {
-    const request = indexedDB.open('specvl', 1);
-    request.onupgradeneeded = () => {
-      for (const name of ['files', 'runs']) request.result.createObjectStore(name);
-    };
+/** @param {IDBRequest} request @returns {Promise<any>} */
+const resultOf = (request) =>
+  new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);
   });
+
+/** @type {Promise<IDBDatabase> | null} */
+let opening = null;
+/** Opened once. */
+function database() {
+  if (opening) return opening;
+  const request = indexedDB.open('specvl', 1);
+  request.onupgradeneeded = () => {
+    for (const name of ['files', 'runs']) request.result.createObjectStore(name);
+  };
+  opening = resultOf(request);
   return opening;
 }
 
@@ -23,14 +28,10 @@ function database() {
  *  @param {'files' | 'runs'} name @param {(all: IDBObjectStore) => IDBRequest} fn @returns {Promise<any>} */
 async function ask(name, fn) {
   try {
-    const db = await database();
-    return await new Promise((resolve, reject) => {
-      const transaction = db.transaction(name, 'readwrite');
-      const request = fn(transaction.objectStore(name));
-      transaction.commit(); // at once: a reload in this moment loses nothing
-      request.onsuccess = () => resolve(request.result);
-      request.onerror = () => reject(request.error);
-    });
+    const transaction = (await database()).transaction(name, 'readwrite');
+    const request = fn(transaction.objectStore(name));
+    transaction.commit(); // at once: a reload in this moment loses nothing
+    return await resultOf(request);
   } catch {
     return null;
   }

@@ -76,7 +76,7 @@ export class Live extends Emitter {
     };
   }
 
-  /** Send the request, and feed the race. Returns what failed.
+  /** Feed the race. Returns what failed.
    *  @param {RunRequest} request @param {Pace} pace @returns {Promise<string | null>} */
   async follow(request, pace) {
     const { form, race, stage, runner } = this.parts;

@@ -28,7 +28,7 @@ export class Race extends Emitter {
     this.rules = rules;
   }
 
-  /** Begin another race, without lanes yet. @param {Meta} meta */
+  /** @param {Meta} meta of a race without lanes yet */
   clear(meta = {}) {
     this.lanes = new Map();
     this.meta = meta;
@@ -174,7 +174,7 @@ export class Race extends Emitter {
     return a && b ? a / b : null;
   }
 
-  /** Whether a lane is shown to its end. @param {Lane} lane */
+  /** Whether it is shown to its end. @param {Lane} lane */
   over(lane) {
     return lane.end !== null && this.roundsShown(lane) === lane.rounds.length;
   }
@@ -228,7 +228,7 @@ export class Race extends Emitter {
     this.emit('select');
   }
 
-  /** Select what the visitor picked. @param {Lane} lane @param {Omit<Selected, 'lane'>} part */
+  /** @param {Lane} lane @param {Omit<Selected, 'lane'>} part that the visitor picked */
   pick(lane, part) {
     this.select({ lane: lane.name, ...part, picked: true });
   }

@@ -39,10 +39,14 @@ export class Runner {
       done: () => this.finish(),
     });
     api.watch((value) => {
-      this.heard = Date.now();
-      this.misses = 0;
+      this.hear();
       this.stream.feed(value);
     });
+  }
+
+  hear() {
+    this.heard = Date.now();
+    this.misses = 0;
   }
 
   /** Send a request, and hand on what comes. Returns what failed.
@@ -55,8 +59,7 @@ export class Runner {
     this.request = request;
     this.stream.reset();
     this.on = on;
-    this.heard = Date.now();
-    this.misses = 0;
+    this.hear();
     this.watch = setInterval(() => this.look(), SILENT_MS / 2);
     on.status(W.run.stage.starting);
     return new Promise((resolve) => {

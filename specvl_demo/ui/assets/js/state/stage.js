@@ -54,7 +54,7 @@ export class Stage extends Emitter {
     this.emit('offers');
   }
 
-  /** Find whether the form asks another race, and tell so; an error stays visible. */
+  /** Tell whether the form asks another race; an error stays visible. */
   compareWithForm() {
     const { form } = this.parts;
     const { form: key, asked, question, scope } = this.parts.race.meta;
@@ -114,7 +114,7 @@ export class Stage extends Emitter {
     this.bringOut(records, { ...meta, ...revived }, true);
   }
 
-  /** Show an example's recorded race. @param {Example} example */
+  /** @param {Example} example */
   async example(example) {
     const { form, race } = this.parts;
     if (form.running) return;

@@ -25,7 +25,7 @@ export class Visit {
     });
   }
 
-  /** Keep the form soon, once for many changes in a row. */
+  /** Soon, once for many changes in a row. */
   remember() {
     clearTimeout(this.keeping);
     this.keeping = setTimeout(() => this.keep(), KEPT_MS);
@@ -70,7 +70,7 @@ export class Visit {
     if (broken) stage.tell(W.run.brokenLink, true);
   }
 
-  /** Open the trace at this address. @param {string} from */
+  /** @param {string} from the address of a trace */
   async open(from) {
     const { archive, catalog, form, stage } = this.parts;
     const example = catalog.examples.find(

@@ -51,17 +51,14 @@ export function benchReport(bench, painter, plotlyUrl) {
 const paragraphs = (texts) => texts.map((text) => h('p', { text }));
 
 /** The first cell of every row names it. */
-const tableCard = (heading, help, columns, rows) =>
-  h(
-    'section.vl-card.vl-c-table',
-    { tabindex: '0', label: heading },
+function tableCard(heading, help, columns, rows) {
+  const lines = rows.map(([name, ...cells]) => tableRow(name, cells));
+  const parts = [
     h('h2', { title: help }, heading),
-    h(
-      'table',
-      headRow(columns),
-      h('tbody', ...rows.map(([name, ...cells]) => tableRow(name, cells))),
-    ),
-  );
+    h('table', headRow(columns), h('tbody', lines)),
+  ];
+  return h('section.vl-card.vl-c-table', { tabindex: '0', label: heading }, parts);
+}
 
 function table({ heading, columns, rows }) {
   const head = columns.map((text) => term(text, COMPARE.columns[text]));
@@ -83,14 +80,8 @@ function heatMap(rows, open) {
     const range = interval && h('small', interval.map((end) => end.toFixed(2)).join('–'));
     const opener = { title: COMPARE.race, click: () => open(kind, row.name) };
     const speed = fmt.times(x);
-    const opens = kind && open;
-    return h(
-      'td',
-      { style },
-      opens ? h('button.vl-plainbutton', opener, speed) : speed,
-      ' ',
-      range,
-    );
+    const words = kind && open ? h('button.vl-plainbutton', opener, speed) : speed;
+    return h('td', { style }, words, ' ', range);
   };
   const cells = (row) => [row.method, ...['', ...kinds].map((kind) => cell(row, kind))];
   const { all: every, kinds: heading, kindsHelp } = COMPARE;

@@ -11,14 +11,10 @@ const numberFromOne = ({ index }) => index + 1;
 
 /** @returns {ChartSpec} */
 export function declared(chart) {
+  const { id, title, help, y, y_right: right } = chart;
   return {
-    id: chart.id,
-    title: chart.title,
-    help: chart.help,
-    x: W.charts.round,
+    ...{ id, title, help, x: W.charts.round, y, right },
     whole: true,
-    y: chart.y,
-    right: chart.y_right,
     build: (race, colours) => build(chart, race, colours),
     click: (race, { x }) => race.select({ lane: race.focus, round: Math.floor(x) - 1 }),
   };

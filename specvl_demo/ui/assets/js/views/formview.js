@@ -12,88 +12,76 @@ import { W } from '../words/words.js';
 
 const countPictures = (turns) => turns.reduce((sum, turn) => sum + turn.media.length, 0);
 
-export class FormView {
-  /** ask(asked): a method's parameters from the server. @param {Form} form */
-  constructor(form, ask, races) {
-    this.form = form;
-    this.well = mediaWell(form.files);
-    this.question = questionOf(form);
-    this.loading = loadingPanel(form);
-    const methods = methodList(form);
-    const sampling = samplingPanel(form, methods.show);
-    const parameters = parametersOf(form, ask, [sampling, this.loading.node]);
-    const asked = [this.well, this.question.node, methods.node];
-    const { examples } = form.catalog;
-    const offered = h(
-      'div.vl-field',
-      h('span.vl-label', W.ask.examples),
-      tiles(form.catalog, (example) => form.choose(example)),
-    );
-    const submit = (e) => {
-      e.preventDefault();
-      form.run();
-    };
-    this.node = h(
-      'form.vl-ask',
-      { label: W.ask.title, submit, input: () => form.settle() },
-      h('div.vl-ask-rest', asked),
-      this.buildFoot(),
-      h('div.vl-ask-start', examples.length > 0 && offered, races),
-      h('div.vl-ask-rest', pairChoice(form), parameters),
-    );
-    const { input } = this.question;
-    form.on('running', () => this.showRunning());
-    form.on('say', ({ text, wrong }) => this.say(text, wrong));
-    // Where it is folded away, it opens.
-    form.on('focus', () => (this.more.offsetParent ? this.unfold(true) : input.focus()));
-    form.on('answered', () => {
-      if (document.activeElement === input) input.select(); // the next one replaces it
-    });
-  }
-
-  buildFoot() {
-    const go = { type: 'submit', id: 'vl-run' };
-    this.go = h('button.vl-primary', go, icon('play'), h('span', W.ask.run));
-    const halt = { id: 'vl-stop', disabled: true, sign: 'stop' };
-    this.halt = button(W.ask.stop, () => this.form.emit('stop'), 'vl-secondary', halt);
-    const more = { 'aria-expanded': 'false', label: W.ask.more, sign: 'edit' };
-    const short = h('span', W.ask.moreShort);
-    this.more = button(short, () => this.unfold(), 'vl-secondary vl-more', more);
-    this.waiting = h('progress.vl-waiting', { hidden: true, label: W.ask.waiting });
-    this.status = h('p.vl-status', { id: 'vl-status' }); // the stage says the same aloud
-    const buttons = h('div.vl-buttons', this.more, this.go, this.halt);
-    return h('div.vl-ask-foot', this.waiting, this.status, buttons);
-  }
-
+/** ask(asked): a method's parameters from the server. @param {Form} form */
+export function formView(form, ask, races) {
+  const well = mediaWell(form.files);
+  const question = questionOf(form);
+  const loading = loadingPanel(form);
+  const methods = methodList(form);
+  const sampling = samplingPanel(form, methods.show);
+  const parameters = parametersOf(form, ask, [sampling, loading.node]);
+  const { catalog } = form;
+  const examples = tiles(catalog, (example) => form.choose(example));
+  const offered = h('div.vl-field', h('span.vl-label', W.ask.examples), examples);
+  const submit = (e) => {
+    e.preventDefault();
+    form.run();
+  };
   /** On a small screen the form is folded away under its own button. */
-  unfold(open = !this.node.classList.contains('open')) {
-    this.node.classList.toggle('open', open);
-    this.more.setAttribute('aria-expanded', open);
+  const unfold = (open = !node.classList.contains('open')) => {
+    node.classList.toggle('open', open);
+    more.setAttribute('aria-expanded', open);
     if (!open) return;
-    this.question.input.focus({ preventScroll: true });
+    question.input.focus({ preventScroll: true });
     // Only when it is laid out: until then the browser holds what is in sight where it is.
-    requestAnimationFrame(() => this.well.scrollIntoView({ block: 'start' }));
-  }
+    requestAnimationFrame(() => well.scrollIntoView({ block: 'start' }));
+  };
+  form.on('running', () => form.running && unfold(false)); // then the foot looks for the focus
+  const edit = { 'aria-expanded': 'false', label: W.ask.more, sign: 'edit' };
+  const short = h('span', W.ask.moreShort);
+  const more = button(short, () => unfold(), 'vl-secondary vl-more', edit);
+  const node = h(
+    'form.vl-ask',
+    { label: W.ask.title, submit, input: () => form.settle() },
+    h('div.vl-ask-rest', well, question.node, methods.node),
+    footOf(form, more),
+    h('div.vl-ask-start', catalog.examples.length > 0 && offered, races),
+    h('div.vl-ask-rest', pairChoice(form), parameters),
+  );
+  const { input } = question;
+  form.on('say', () => node.setAttribute('aria-busy', form.running));
+  // Where it is folded away, it opens.
+  form.on('focus', () => (more.offsetParent ? unfold(true) : input.focus()));
+  form.on('answered', () => {
+    if (document.activeElement === input) input.select(); // the next one replaces it
+  });
+  return { node, loading };
+}
 
-  /** Offer Stop while something runs, else Run. */
-  showRunning() {
-    const { running } = this.form;
-    if (running) this.unfold(false);
-    const [off, on] = running ? [this.go, this.halt] : [this.halt, this.go];
+/** Offers Stop while something runs, else Run. */
+function footOf(form, more) {
+  const word = h('span', W.ask.run);
+  const go = h('button.vl-primary', { type: 'submit', id: 'vl-run' }, icon('play'), word);
+  const stop = { id: 'vl-stop', disabled: true, sign: 'stop' };
+  const halt = button(W.ask.stop, () => form.emit('stop'), 'vl-secondary', stop);
+  const waiting = h('progress.vl-waiting', { hidden: true, label: W.ask.waiting });
+  const status = h('p.vl-status', { id: 'vl-status' }); // the stage says the same aloud
+  form.on('running', () => {
+    const { running } = form;
+    const [off, on] = running ? [go, halt] : [halt, go];
     const had = /** @type {HTMLElement} */ (document.activeElement);
-    const lost = had === off || (this.node.contains(had) && !had.offsetParent); // or folded away
+    const lost = had === off || (foot.parentNode.contains(had) && !had.offsetParent); // or folded away
     off.disabled = true;
     on.disabled = false;
     if (lost) on.focus({ preventScroll: true });
-    put(this.go.querySelector('span'), running ? W.ask.runningNow : W.ask.run);
-  }
-
-  say(text, wrong) {
-    const { running } = this.form;
-    tell(this.status, text, wrong);
-    this.waiting.hidden = !(running && text && !wrong); // until the first words come
-    this.node.setAttribute('aria-busy', running);
-  }
+    put(word, running ? W.ask.runningNow : W.ask.run);
+  });
+  form.on('say', ({ text, wrong }) => {
+    tell(status, text, wrong);
+    waiting.hidden = !(form.running && text && !wrong); // until the first words come
+  });
+  const foot = h('div.vl-ask-foot', waiting, status, h('div.vl-buttons', more, go, halt));
+  return foot;
 }
 
 /** A text of the request. @param {'question' | 'system'} key */

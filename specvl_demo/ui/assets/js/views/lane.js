@@ -36,11 +36,7 @@ export class LaneView {
     this.race = race;
     this.lane = lane;
     this.painter = painter;
-    this.plain = lane.plain;
-    this.build();
-  }
-
-  build() {
+    const { number, plain, title } = lane;
     const silent = { 'aria-hidden': 'true' };
     this.given = h('span.vl-given', { title: W.branch.given });
     this.text = h('span.vl-said');
@@ -49,33 +45,27 @@ export class LaneView {
     this.full = h('div.vl-full', silent);
     this.promise = h('span.vl-promise');
     this.note = h('span.vl-lane-note');
-    this.title = term(this.lane.title, this.plain ? W.lane.plainHelp : '');
+    this.title = term(title, plain ? W.lane.plainHelp : '');
     const piece = ({ target }) => target.closest('[data-i]');
+    const props = {
+      ...{ tabindex: '0', role: 'log', 'aria-live': 'off', label: W.lane.answer(title) },
+      click: (e) => this.pick(piece(e)),
+      keydown: (e) => this.key(e),
+      pointerover: (e) => this.hover(piece(e)),
+      pointerleave: () => this.hover(null),
+    };
+    const words = h('div.vl-words', this.given, this.text, this.guess, this.rest);
     // The newest words stay in view by layout alone: the box scrolls from its bottom.
-    this.box = h(
-      this.plain ? 'div.vl-text.plain' : 'div.vl-text',
-      {
-        tabindex: '0',
-        role: 'log',
-        'aria-live': 'off',
-        label: W.lane.answer(this.lane.title),
-        click: (e) => this.pick(piece(e)),
-        keydown: (e) => this.key(e),
-        pointerover: (e) => this.hover(piece(e)),
-        pointerleave: () => this.hover(null),
-      },
-      this.full,
-      h('div.vl-words', this.given, this.text, this.guess, this.rest),
-    );
+    this.box = h(plain ? 'div.vl-text.plain' : 'div.vl-text', props, this.full, words);
     const name = h('span.vl-lane-name', h('i.vl-swatch'), this.title);
     const head = h('header', name, this.promise, this.note);
-    this.node = h('section.vl-lane', { data: { lane: this.lane.number } }, head, this.box);
+    this.node = h('section.vl-lane', { data: { lane: number } }, head, this.box);
     this.begun();
   }
 
   /** Its first record has come. */
   begun() {
-    refill(this.promise, [!this.plain && guaranteeBadge(this.lane.begin)]);
+    refill(this.promise, [!this.lane.plain && guaranteeBadge(this.lane.begin)]);
     put(this.given, laid(this.lane.given.text, MOST_TEXT));
     this.mark();
   }
@@ -85,9 +75,7 @@ export class LaneView {
   }
 
   draw = () => {
-    const want = this.lane.whole[this.race.roundsShown(this.lane)];
-    if (want < this.nodes.length) this.cutPieces(want);
-    if (want > this.nodes.length) this.addPieces(want);
+    this.writePieces(this.lane.whole[this.race.roundsShown(this.lane)]);
     this.guesses();
     this.remaining();
     this.mark();
@@ -104,7 +92,7 @@ export class LaneView {
 
   /** What is drafted is pale until it is verified, then accepted or struck out. */
   guesses() {
-    const { round, drafted, verified } = (!this.plain && this.race.making(this.lane)) || {};
+    const { round, drafted, verified } = (!this.lane.plain && this.race.making(this.lane)) || {};
     const word = ({ text, kind }) => h('span.tk', { data: { kind }, text });
     if (this.guessed !== round) refill(this.guess, round ? judgedDrafts(round).map(word) : []);
     this.guessed = round;
@@ -116,26 +104,28 @@ export class LaneView {
     });
   }
 
-  cutPieces(want) {
-    const keep = want ? this.ends[want - 1] : 0;
-    while (this.text.childNodes.length > keep) this.text.lastChild.remove();
-    this.ends.length = this.nodes.length = want;
-  }
-
-  addPieces(want) {
+  /** So many, no more and no less. */
+  writePieces(want) {
+    const { ends, lane, nodes, text } = this;
+    if (want < nodes.length) {
+      const keep = want ? ends[want - 1] : 0;
+      while (text.childNodes.length > keep) text.lastChild.remove();
+      ends.length = nodes.length = want;
+    }
     const part = document.createDocumentFragment();
-    const before = this.text.childNodes.length;
-    for (const piece of this.lane.pieces.slice(this.nodes.length, want)) {
+    const before = text.childNodes.length;
+    for (const piece of lane.pieces.slice(nodes.length, want)) {
       const node = this.piece(piece);
       part.append(...this.rejectedText(piece), node);
-      this.nodes.push(node);
-      this.ends.push(before + part.childNodes.length);
+      nodes.push(node);
+      ends.push(before + part.childNodes.length);
     }
-    this.text.append(part);
+    text.append(part);
   }
 
   piece({ start, stop, text, mixed, round: r, ...piece }) {
-    const { lane, plain } = this;
+    const { lane } = this;
+    const { plain } = lane;
     const tokens = lane.tokens.slice(start, stop);
     const { at, round } = tokens.at(-1);
     const other = instead(lane.rounds[round], at);
@@ -158,13 +148,14 @@ export class LaneView {
 
   /** Drafts in whose place the target wrote a piece, struck through. */
   rejectedText({ start, stop }) {
+    const { plain, rounds, tokens } = this.lane;
     const struck = ({ origin, round }) => {
-      const { texts } = this.lane.rounds[round].tree;
-      const nodes = origin === 'target' && texts ? rejected(this.lane.rounds[round]) : [];
+      const { texts } = rounds[round].tree;
+      const nodes = origin === 'target' && texts ? rejected(rounds[round]) : [];
       const text = nodes.map((node) => laid(withEndMark(texts[node]))).join('');
       return nodes.length ? h('del.tk.rejected', { title: W.lane.rejectedHelp, text }) : [];
     };
-    return this.plain ? [] : this.lane.tokens.slice(start, stop).flatMap(struck);
+    return plain ? [] : tokens.slice(start, stop).flatMap(struck);
   }
 
   /** null while the token's character waits for the rest. */
@@ -176,20 +167,17 @@ export class LaneView {
     const { race, lane, node, box } = this;
     node.classList.toggle('focused', race.focus === lane.name);
     const selected = race.selected?.lane === lane.name ? race.selected : null;
-    const now = selected?.token === undefined ? null : this.nodeOf(selected.token);
-    if (this.picked !== now) {
-      this.picked?.classList.remove('selected');
-      now?.classList.add('selected');
-      this.picked = now;
-    }
+    this.picked?.classList.remove('selected');
+    this.picked = this.nodeOf(selected?.token);
+    this.picked?.classList.add('selected');
     this.lightRound(selected?.round ?? lane.tokens[selected?.token]?.round ?? null);
     node.classList.toggle('waiting', !lane.rounds.length && !lane.end);
-    const known = race.ended;
-    node.classList.toggle('done', known);
-    put(this.full, known ? laid(lane.given.text, MOST_TEXT) + lane.laid : '');
+    const { ended } = race;
+    node.classList.toggle('done', ended);
+    put(this.full, ended ? laid(lane.given.text, MOST_TEXT) + lane.laid : '');
     // A replay goes along with the newest words.
     const { clientHeight, scrollHeight } = box;
-    const longer = known && race.head !== null && scrollHeight > clientHeight + 4;
+    const longer = ended && race.head !== null && scrollHeight > clientHeight + 4;
     const newest = longer && this.nodes.at(-1);
     if (newest) box.scrollTop = newest.offsetTop - clientHeight + 48;
     node.dataset.colour = lane.colour;
@@ -206,10 +194,10 @@ export class LaneView {
     const own = lane === base;
     const against = own ? race.focused : lane;
     const known = race.finished && race.meta.compared && base && against !== base;
-    const key = known ? against.name : null;
-    if (key === this.compared) return;
-    this.compared = key;
-    const found = key && differences(race, against);
+    const name = known ? against.name : null;
+    if (name === this.compared) return;
+    this.compared = name;
+    const found = name && differences(race, against);
     this.nodes.forEach((node, p) => {
       const { start, stop } = lane.pieces[p];
       const differs = Boolean(found?.[own ? 'base' : 'other'].has(stop - 1));
@@ -231,14 +219,13 @@ export class LaneView {
   lightRound(round) {
     if (round === this.lit) return;
     this.lit = round;
-    for (const old of this.text.querySelectorAll('.same')) old.classList.remove('same');
-    const written = this.text.querySelectorAll(`[data-r="${round}"]`);
-    for (const node of written) node.classList.add('same');
+    for (const { classList, dataset } of this.nodes)
+      classList.toggle('same', dataset.r === String(round));
   }
 
   hover(node) {
     if (this.race.selected?.lane === this.lane.name) return;
-    this.lightRound(node && !this.plain ? Number(node.dataset.r) : null);
+    this.lightRound(node && !this.lane.plain ? Number(node.dataset.r) : null);
   }
 
   /** Of a piece of several tokens the last one, which completed it. */

@@ -11,73 +11,67 @@ import * as trace from '../records/trace.js';
 import { TreeView } from './tree.js';
 import { W } from '../words/words.js';
 
-export class LearnView {
-  /** watch(example): show the recorded race of an example. */
-  constructor(catalog, painter, plotlyUrl, watch) {
-    this.catalog = catalog;
-    this.painter = painter;
-    this.plotlyUrl = plotlyUrl;
-    this.watch = watch;
-    const { methods } = catalog;
-    const papers = catalog.papers.flatMap((name) => methods.find((m) => m.name === name) ?? []);
-    const others = methods.filter((m) => !papers.includes(m));
-    this.near = new IntersectionObserver((entries) => {
-      for (const { isIntersecting, target } of entries)
-        if (isIntersecting) this.drawExample(target);
-    });
-    const reach = ({ name, title }) => {
-      const go = () => document.getElementById(`lesson-${name}`).scrollIntoView({ block: 'start' });
-      return button(title, go, 'vl-plainbutton');
-    };
-    const places = [...papers, { name: 'others', title: W.learn.others }];
-    const nav = h('nav.vl-learn-nav', { label: W.learn.nav }, places.map(reach));
-    const lessons = [aboutColours(), ...papers.map((m) => this.lesson(m)), aboutOthers(others)];
-    this.node = h('div.vl-learn', nav, h('div.vl-lessons', lessons));
-  }
-
-  lesson(method) {
-    const { does, formula: rule, look } = method.learn;
-    const example = this.catalog.examples.find((e) => e.trace && e.methods[0] === method.name);
+/** watch(example): show the recorded race of an example. */
+export function learnView({ examples, methods, papers: names }, painter, plotlyUrl, watch) {
+  const papers = names.flatMap((name) => methods.find((m) => m.name === name) ?? []);
+  const others = methods.filter((m) => !papers.includes(m));
+  const traced = examples.filter((e) => e.trace);
+  const lesson = (method) => {
+    const example = traced.find((e) => e.methods[0] === method.name);
     const live = h('div.vl-live');
-    if (example) {
-      live.example = example;
-      this.near.observe(live);
-    }
-    const words = [
-      heading(method),
-      h('p', does),
-      rule && h('div.vl-formula', scrolls(W.learn.formula(method.title)), formula(rule[0])),
-      rule && h('p.vl-help', rule[1]),
-      look && h('p', h('b', `${W.learn.look} `), look),
-      method.verdict && folded('details', W.learn.verdict, h('p', method.verdict)),
-      example && button(W.learn.watch(example.title), () => this.watch(example)),
-      sourceLink(method),
-    ];
-    return lessonCard(method.name, words, live);
-  }
+    const near = new IntersectionObserver((entries) => {
+      if (!entries.some((entry) => entry.isIntersecting)) return;
+      near.disconnect();
+      drawExample(live, example, painter, plotlyUrl);
+    });
+    if (example) near.observe(live);
+    const show = example && button(W.learn.watch(example.title), () => watch(example));
+    return lessonCard(method.name, wordsOf(method, show), live);
+  };
+  const reach = ({ name, title }) => {
+    const go = () => document.getElementById(`lesson-${name}`).scrollIntoView({ block: 'start' });
+    return button(title, go, 'vl-plainbutton');
+  };
+  const places = [...papers, { name: 'others', title: W.learn.others }];
+  const nav = h('nav.vl-learn-nav', { label: W.learn.nav }, places.map(reach));
+  const lessons = [aboutColours(), ...papers.map(lesson), aboutOthers(others)];
+  return h('div.vl-learn', nav, h('div.vl-lessons', lessons));
+}
 
-  /** The most instructive round's tree, and the method's own chart or what its drafter saw. */
-  async drawExample(node) {
-    this.near.unobserve(node);
-    const race = new Race();
-    const tree = new TreeView(race, this.painter);
-    try {
-      race.show(await trace.fetched(node.example.trace));
-    } catch {
-      return; // the words stand without it
-    }
-    const lane = race.focused;
-    const [own] = lane.begin.charts;
-    const chart = own && new Chart(declared(own), race, this.painter, this.plotlyUrl);
-    const looks = h('div');
-    node.append(tree.node, chart?.node ?? looks);
-    if (!chart)
-      race.on('select', () => {
-        const at = lane.tokens[race.selected?.token]?.at ?? 0;
-        refill(looks, [sight(race, lane, race.currentRound, at)]);
-      });
-    race.select({ lane: lane.name, token: instructive(lane) ?? 0 });
+function wordsOf(method, show) {
+  const { does, formula: rule, look } = method.learn;
+  return [
+    heading(method),
+    h('p', does),
+    rule && h('div.vl-formula', scrolls(W.learn.formula(method.title)), formula(rule[0])),
+    rule && h('p.vl-help', rule[1]),
+    look && h('p', h('b', `${W.learn.look} `), look),
+    method.verdict && folded('details', W.learn.verdict, h('p', method.verdict)),
+    show,
+    sourceLink(method),
+  ];
+}
+
+/** The most instructive round's tree, and the method's own chart or what its drafter saw. */
+async function drawExample(node, example, painter, plotlyUrl) {
+  const race = new Race();
+  const tree = new TreeView(race, painter);
+  try {
+    race.show(await trace.fetched(example.trace));
+  } catch {
+    return; // the words stand without it
   }
+  const lane = race.focused;
+  const [own] = lane.begin.charts;
+  const chart = own && new Chart(declared(own), race, painter, plotlyUrl);
+  const looks = h('div');
+  node.append(tree.node, chart?.node ?? looks);
+  if (!chart)
+    race.on('select', () => {
+      const at = lane.tokens[race.selected?.token]?.at ?? 0;
+      refill(looks, [sight(race, lane, race.currentRound, at)]);
+    });
+  race.select({ lane: lane.name, token: instructive(lane) ?? 0 });
 }
 
 const lessonCard = (name, words, live) =>

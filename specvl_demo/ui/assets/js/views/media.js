@@ -34,9 +34,7 @@ export function mediaWell(files) {
     const { pending } = files;
     const media = pending.length ? files.own : files.media; // an example's make way
     node.classList.toggle('full', media.length + pending.length > 0);
-    bars = pending.map(({ file: { name } }) =>
-      h('progress', { label: W.media.sending(name) }),
-    );
+    bars = pending.map(({ file: { name } }) => h('progress', { label: W.media.sending(name) }));
     const taken = media.map((item) => itemOf(files, item));
     refill(strip, [...taken, ...pending.map((one, i) => h('li', preview(one), bars[i]))]);
   });

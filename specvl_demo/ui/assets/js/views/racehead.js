@@ -11,7 +11,7 @@ export function raceHead(race, replay, on) {
   const asked = h('p.vl-question');
   const pictures = h('span.vl-question-media');
   const saving = saveMenu(on.save, on.saves);
-  race.on('reset end', () => {
+  race.on('reset lane end', () => {
     const { file, machine, recorded, source } = race.meta;
     const over = race.whole;
     const origins = {
@@ -22,6 +22,7 @@ export function raceHead(race, replay, on) {
     badge.className = `vl-badge ${over ? '' : (source ?? '')}`;
     badge.title = source === 'recorded' ? W.run.recordedOn(machine, recorded) : '';
     put(badge, origins[source] ?? '');
+    saving.hidden = !over; // what is still written cannot be kept
   });
   race.on('reset', () => {
     const { question, source } = race.meta;
@@ -36,9 +37,6 @@ export function raceHead(race, replay, on) {
       return thumbnail({ url: frames[0], name }, { title });
     };
     refill(pictures, shown.map(picture));
-  });
-  race.on('load lane end reset', () => {
-    saving.hidden = !race.whole; // what is still written cannot be kept
   });
   return h('div.vl-race-head', badge, pictures, asked, player(replay), saving);
 }

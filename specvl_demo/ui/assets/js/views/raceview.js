@@ -10,7 +10,7 @@ import { RaceCharts } from './racecharts.js';
 import { raceHead } from './racehead.js';
 import { roundTable } from './rounds.js';
 import { strip } from './strip.js';
-import { Track } from './track.js';
+import { track } from './track.js';
 import { TreeView } from './tree.js';
 import { WhatIf } from './whatifview.js';
 import { W } from '../words/words.js';
@@ -38,7 +38,7 @@ export class RaceView {
     const { dialog, opener } = chase(replay, painter);
     const start = h('div.vl-start', h('h2', W.start.title), this.starting);
     const { again, undrawn } = this.offers;
-    const offers = h('div.vl-offers', story.button(), opener, again, undrawn);
+    const offers = h('div.vl-offers', story.opener, opener, again, undrawn);
     const head = [this.notice, start, raceHead(race, replay, on)];
     const says = h('div.vl-says', this.sentence, offers);
     this.node = h('div.vl-race.idle', head, says, this.body, dialog);
@@ -48,15 +48,14 @@ export class RaceView {
 
   buildBody(onback, { sure: confidences, notes }) {
     const { race, painter } = this;
-    const track = h('div.vl-card', new Track(race, painter).node);
     const { agreement, slow, sure } = comparison(race, confidences);
     const under = h('div.vl-under', this.legend(), this.offers.follow, agreement, slow);
     this.tree.node.append(strip(race, painter));
     const drawn = h('div.vl-stack', this.tree.node, this.charts.node);
     const pair = h('div.vl-pair', drawn, inspector(race, painter, notes));
-    const shown = [this.busy, track, this.scope, answers(race, painter, onback), sure, under, pair];
-    const whatIf = new WhatIf(race, painter);
-    return h('div.vl-stage', shown, roundTable(race, painter), whatIf.node);
+    const raced = h('div.vl-card', track(race, painter));
+    const shown = [this.busy, raced, this.scope, answers(race, painter, onback), sure, under, pair];
+    return h('div.vl-stage', shown, roundTable(race, painter), new WhatIf(race, painter).node);
   }
 
   legend() {

@@ -13,99 +13,95 @@ import { W } from '../words/words.js';
 const STEP_MS = 3500; // between two steps where the story plays by itself
 const SPELT_OUT = 3; // rounds whose guesses and check are two steps; a later one is one
 
-export class Story {
-  /** @type {any[]} */
-  steps = [];
-  at = 0; // the step on the screen
-  timer = null; // of the next step, where the story plays by itself
+/** Dialog and opener. finish(): show the race on the page to its end. */
+export function story(race, finish) {
+  let [lane, steps, at] = [null, [], 0]; // who is told of, in which steps, and the one on the screen
+  let timer = null; // of the next step, where the story plays by itself
 
-  /** finish(): show the race on the page to its end. */
-  constructor(race, finish) {
-    this.race = race;
-    this.finish = finish;
-    this.pictures = h('div.vl-story-pictures');
-    this.question = h('p');
-    this.text = h('p.vl-story-text', { tabindex: '0', label: W.story.text });
-    this.meanwhile = h('p.vl-story-text.vl-rest', { tabindex: '0' });
-    this.caption = h('p.vl-story-caption', { 'aria-live': 'polite' });
-    this.count = h('span.vl-help');
-    const on = () => this.turn(this.at + 1);
-    const back = () => this.turn(this.at - 1);
-    this.back = tool(W.story.back, back);
-    this.next = tool(W.story.next, on);
-    this.auto = tool(W.story.play, () => this.playByItself(!this.timer));
-    const head = h('div.vl-story-head', this.pictures, this.question);
-    const stage = h('div.vl-story-stage', { click: on }, head, this.text, this.meanwhile);
-    const moves = {
-      ...{ ArrowLeft: back, ArrowUp: back, PageUp: back, Backspace: back },
-      ...{ ArrowRight: on, ArrowDown: on, PageDown: on, ' ': on, Enter: on },
-      ...{ Home: () => this.turn(0), End: () => this.turn(Infinity) },
-    };
-    const tools = [this.back, this.count, this.next, this.auto];
-    const { dialog, fill } = overScreen(W.story, moves, [stage, this.caption], tools);
-    this.node = dialog;
-    this.fill = fill;
-    dialog.addEventListener('close', () => this.playByItself(false));
-  }
-
-  /** Opens it, while a finished race is on the page. */
-  button() {
-    const { race } = this;
-    const node = button(W.story.open, () => this.open(), 'vl-small', { hidden: true });
-    race.on('reset lane begin end', () => {
-      node.hidden = !race.whole || race.list.some((lane) => !lane.rounds.length);
-    });
-    return node;
-  }
-
-  /** Tell the lane in focus, or else the first that drafted. */
-  async open() {
-    const { race } = this;
-    this.finish();
-    const lanes = [race.focused, ...race.list];
-    this.lane = lanes.find((lane) => lane.rounds.some(countDrafted)) ?? race.focused;
-    const stepsOf = (round, i) => {
-      if (!countDrafted(round)) return [{ round }];
-      return [...(i < SPELT_OUT ? [{ round }] : []), { round, checked: true }];
-    };
-    this.steps = [{}, ...this.lane.rounds.flatMap(stepsOf), { over: true }];
-    refill(this.pictures, stills(race.meta.shown));
-    put(this.question, race.meta.question ?? '');
-    await this.fill();
-    this.show(0);
-    this.next.focus();
-  }
-
-  playByItself(on) {
+  const playByItself = (on) => {
     const advance = () => {
-      this.show(this.at + 1);
-      this.playByItself(true);
+      show(at + 1);
+      playByItself(true);
     };
-    clearTimeout(this.timer);
-    this.timer = on && this.at < this.steps.length - 1 ? setTimeout(advance, STEP_MS) : null;
-    put(this.auto, this.timer ? W.story.pause : W.story.play);
-  }
+    clearTimeout(timer);
+    timer = on && at < steps.length - 1 ? setTimeout(advance, STEP_MS) : null;
+    put(screen.auto, timer ? W.story.pause : W.story.play);
+  };
+  const turn = (to) => {
+    playByItself(false);
+    show(to);
+  };
+  const show = (to) => {
+    at = Math.min(steps.length - 1, Math.max(0, to));
+    dialog.classList.toggle('first', at === 0);
+    drawStep(screen, race, lane, steps, at);
+  };
+  const back = () => turn(at - 1);
+  const on = () => turn(at + 1);
+  const moves = {
+    ...{ ArrowLeft: back, ArrowUp: back, PageUp: back, Backspace: back },
+    ...{ ArrowRight: on, ArrowDown: on, PageDown: on, ' ': on, Enter: on },
+    ...{ Home: () => turn(0), End: () => turn(Infinity) },
+  };
+  const screen = screenOf(back, on, () => playByItself(!timer));
+  const { dialog, fill } = overScreen(W.story, moves, screen.stage, screen.tools);
+  dialog.addEventListener('close', () => playByItself(false));
+  const open = async () => {
+    finish();
+    lane = protagonist(race);
+    steps = [{}, ...lane.rounds.flatMap(stepsOf), { over: true }];
+    refill(screen.pictures, stills(race.meta.shown));
+    put(screen.question, race.meta.question ?? '');
+    await fill();
+    show(0);
+    screen.next.focus();
+  };
+  const opener = button(W.story.open, open, 'vl-small', { hidden: true });
+  race.on('reset lane begin end', () => {
+    opener.hidden = !race.whole || race.list.some(({ rounds }) => !rounds.length);
+  });
+  return { dialog, opener };
+}
 
-  turn(to) {
-    this.playByItself(false);
-    this.show(to);
-  }
+/** The lane in focus, or else the first that drafted. */
+function protagonist({ focused, list }) {
+  return [focused, ...list].find((lane) => lane.rounds.some(countDrafted)) ?? focused;
+}
 
-  show(to) {
-    const { lane, race, steps } = this;
-    const last = steps.length - 1;
-    this.at = Math.min(last, Math.max(0, to));
-    const step = steps[this.at];
-    const first = this.at === 0;
-    this.node.classList.toggle('first', first);
-    refill(this.text, first ? [] : answerAt(lane, step));
-    refill(this.caption, step.over ? headline(race) : [sentenceOf(lane, step)]);
-    put(this.meanwhile, first ? '' : plainLaneAt(race, lane, step));
-    for (const node of [this.text, this.meanwhile]) node.scrollTop = node.scrollHeight;
-    put(this.count, W.story.count(this.at + 1, steps.length));
-    this.back.disabled = first;
-    this.next.disabled = this.at === last;
-  }
+function stepsOf(round, i) {
+  if (!countDrafted(round)) return [{ round }];
+  return [...(i < SPELT_OUT ? [{ round }] : []), { round, checked: true }];
+}
+
+function screenOf(onback, onnext, onplay) {
+  const pictures = h('div.vl-story-pictures');
+  const question = h('p');
+  const text = h('p.vl-story-text', { tabindex: '0', label: W.story.text });
+  const meanwhile = h('p.vl-story-text.vl-rest', { tabindex: '0' });
+  const caption = h('p.vl-story-caption', { 'aria-live': 'polite' });
+  const count = h('span.vl-help');
+  const back = tool(W.story.back, onback);
+  const next = tool(W.story.next, onnext);
+  const auto = tool(W.story.play, onplay);
+  const head = h('div.vl-story-head', pictures, question);
+  const box = h('div.vl-story-stage', { click: onnext }, head, text, meanwhile);
+  const [stage, tools] = [
+    [box, caption],
+    [back, count, next, auto],
+  ];
+  return { pictures, question, text, meanwhile, caption, count, back, next, auto, stage, tools };
+}
+
+function drawStep({ text, meanwhile, caption, count, back, next }, race, lane, steps, at) {
+  const step = steps[at];
+  const first = at === 0;
+  refill(text, first ? [] : answerAt(lane, step));
+  refill(caption, step.over ? headline(race) : [sentenceOf(lane, step)]);
+  put(meanwhile, first ? '' : plainLaneAt(race, lane, step));
+  for (const node of [text, meanwhile]) node.scrollTop = node.scrollHeight;
+  put(count, W.story.count(at + 1, steps.length));
+  back.disabled = first;
+  next.disabled = at === steps.length - 1;
 }
 
 /** null where the target added nothing. */

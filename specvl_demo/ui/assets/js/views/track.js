@@ -8,99 +8,101 @@ import { W, fmt } from '../words/words.js';
 const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where'];
 const EXPLAINED = ['speedup', 'tau']; // the others speak for themselves
 
-export class Track {
-  rows = new Map(); // by the lane's name
-
-  constructor(race, painter) {
-    this.race = race;
-    this.body = h('tbody');
-    const column = (c) => {
-      const [text, help] = [W.track[c], W.track[`${c}Help`]];
-      const named = EXPLAINED.includes(c) ? term(text, help) : text;
-      return h('th', { scope: 'col', class: c, title: help }, named);
-    };
-    const head = h('thead', h('tr', ['lane', 'bar', ...COLUMNS].map(column)));
-    this.node = h('table.vl-track', h('caption.vl-hidden', W.track.caption), head, this.body);
-    race.on('reset', () => {
-      this.rows.clear();
-      this.body.replaceChildren();
-    });
-    race.on('lane', ({ lane }) => this.addRow(lane));
-    race.on('lane begin round end head load compared', () => painter.soon(this.draw));
-    race.on('focus', () => painter.now(this.draw));
-  }
-
-  addRow(lane) {
-    const fill = h('i');
-    const shares = PHASES.map((p) => h('i', { class: p.slice(0, -2), title: '' }));
-    const cells = Object.fromEntries(COLUMNS.map((c) => [c, h('td', { class: c })]));
-    cells.where.append(h('span.vl-shares', ...shares));
-    const progress = { role: 'progressbar', label: W.track.tokensOf(lane.title) };
-    const bar = h('div.vl-bar', { ...progress, 'aria-valuemin': 0 }, fill);
-    const count = h('span.vl-count');
-    const name = h('span', lane.title);
-    // The plain lane has nothing of its own to show.
-    const shows = !lane.plain && {
-      label: W.lane.focus(lane.title),
-      click: () => this.race.setFocus(lane.name),
-    };
-    const kind = `${shows ? 'button' : 'span'}.vl-lane-name`;
-    const named = h(kind, shows || {}, h('i.vl-swatch'), name);
-    const tokens = h('td.bar', h('div.vl-barline', bar, count));
-    const all = [tokens, ...Object.values(cells)];
-    const row = tableRow(named, all, { data: { lane: lane.number } });
-    this.body.append(row);
-    const switches = shows && named;
-    this.rows.set(lane.name, { row, name, switches, fill, bar, count, shares, cells });
-  }
-
-  /** Where a number is missing, the tooltip says why. */
-  draw = () => {
-    const { race } = this;
-    const { compared } = race.meta;
-    const doubts = race.list.map((lane) => doubt(race, lane));
-    const reasons = new Map(race.list.map((lane, i) => [lane, doubts[i] ?? early(race, lane)]));
-    // Beside lanes that have no speedup, the plain one has none either.
-    const told = race.rivals.some((lane) => !reasons.get(lane) || hedged(reasons.get(lane)));
-    const disturbed = doubts.find((why) => why?.kind === 'disturbed');
-    this.node.classList.toggle('disturbed', disturbed !== undefined);
-    for (const lane of race.list) {
-      const { row, name, switches, fill, bar, count, shares, cells } = this.rows.get(lane.name);
-      const t = race.now(lane);
-      put(name, lane.title);
-      // A single rival is in focus already.
-      if (switches) switches.tabIndex = race.list.length > 2 ? 0 : -1;
-      row.dataset.colour = lane.colour;
-      row.classList.toggle('focused', race.focus === lane.name);
-      row.classList.toggle('over', race.over(lane));
-      const most = lane.complete ? lane.tokens.length : lane.begin.max_new_tokens;
-      fill.style.transform = `scaleX(${Math.min(1, t.n_tokens / Math.max(1, most))})`;
-      bar.setAttribute('aria-valuenow', t.n_tokens);
-      bar.setAttribute('aria-valuemax', most);
-      put(count, String(t.n_tokens));
-      const why = reasons.get(lane);
-      const x = lane === race.baseline ? told && t.tokens_per_s && 1 : race.speedup(lane);
-      const rough = race.finished && hedged(why);
-      put(cells.speedup, rough ? W.track.about(rough.toFixed(1)) : fmt.times(why ? null : x));
-      const total = !why && race.finished && compared?.lanes[lane.name].speedup_total;
-      if (total) cells.speedup.append(h('small', W.track.total(total.toFixed(2))));
-      const timed = lane.end?.again?.length ? W.track.timed(lane.timings.map(fmt.seconds)) : '';
-      const read = total && W.track.totalHelp(fmt.seconds(lane.before));
-      const doubted = why && (rough ? why.sentence : W.track.unknown(why.sentence));
-      cells.speedup.title =
-        doubted ?? [!x && W.track.alone, timed, read].filter(Boolean).join('. ');
-      put(cells.speed, fmt.speed(t.tokens_per_s));
-      put(cells.tau, fmt.number(t.tau));
-      put(cells.clock, fmt.seconds(t.decode_s || null));
-      // Times that other programs stretched cannot be compared by hand either.
-      cells.speed.title = cells.clock.title = disturbed?.sentence ?? timed;
-      PHASES.forEach((phase, i) => {
-        const share = t.clock_s > 0 ? t[phase] / t.clock_s : 0;
-        shares[i].style.flexGrow = share.toFixed(4);
-        shares[i].title = `${W.phases[phase]} ${fmt.percent(share)}`;
-      });
-      row.classList.toggle('unsound', why !== null);
-    }
-    this.node.classList.toggle('over', race.finished);
+export function track(race, painter) {
+  const rows = new Map(); // by the lane's name
+  const body = h('tbody');
+  const column = (c) => {
+    const [text, help] = [W.track[c], W.track[`${c}Help`]];
+    const named = EXPLAINED.includes(c) ? term(text, help) : text;
+    return h('th', { scope: 'col', class: c, title: help }, named);
   };
+  const head = h('thead', h('tr', ['lane', 'bar', ...COLUMNS].map(column)));
+  const node = h('table.vl-track', h('caption.vl-hidden', W.track.caption), head, body);
+  const draw = () => {
+    const doubts = race.list.map((lane) => doubt(race, lane));
+    const reasons = race.list.map((lane, i) => doubts[i] ?? early(race, lane));
+    const disturbed = doubts.find((why) => why?.kind === 'disturbed');
+    node.classList.toggle('disturbed', disturbed !== undefined);
+    node.classList.toggle('over', race.finished);
+    // Beside lanes that have no speedup, the plain one has none either.
+    const timed = ({ plain }, i) => !plain && (!reasons[i] || hedged(reasons[i]));
+    const told = race.list.some(timed);
+    race.list.forEach((lane, i) => {
+      const row = rows.get(lane.name);
+      drawProgress(race, lane, row);
+      drawNumbers(race, lane, row, told, reasons[i], disturbed);
+    });
+  };
+  race.on('reset', () => {
+    rows.clear();
+    body.replaceChildren();
+  });
+  race.on('lane', ({ lane }) => {
+    const made = rowOf(race, lane);
+    rows.set(lane.name, made);
+    body.append(made.row);
+  });
+  race.on('lane begin round end head load compared', () => painter.soon(draw));
+  race.on('focus', () => painter.now(draw));
+  return node;
+}
+
+function rowOf(race, lane) {
+  const fill = h('i');
+  const shares = PHASES.map((p) => h('i', { class: p.slice(0, -2), title: '' }));
+  const cells = Object.fromEntries(COLUMNS.map((c) => [c, h('td', { class: c })]));
+  cells.where.append(h('span.vl-shares', shares));
+  const progress = { role: 'progressbar', label: W.track.tokensOf(lane.title) };
+  const bar = h('div.vl-bar', { ...progress, 'aria-valuemin': 0 }, fill);
+  const count = h('span.vl-count');
+  const name = h('span', lane.title);
+  const focus = { label: W.lane.focus(lane.title), click: () => race.setFocus(lane.name) };
+  const parts = [h('i.vl-swatch'), name];
+  // The plain lane has nothing of its own to show.
+  const switches = lane.plain ? null : h('button.vl-lane-name', focus, parts);
+  const tokens = h('td.bar', h('div.vl-barline', bar, count));
+  const all = [tokens, ...Object.values(cells)];
+  const named = switches ?? h('span.vl-lane-name', parts);
+  const row = tableRow(named, all, { data: { lane: lane.number } });
+  return { row, name, switches, fill, bar, count, shares, cells };
+}
+
+function drawProgress(race, lane, { row, name, switches, fill, bar, count, shares }) {
+  const t = race.now(lane);
+  put(name, lane.title);
+  // A single rival is in focus already.
+  if (switches) switches.tabIndex = race.list.length > 2 ? 0 : -1;
+  row.dataset.colour = lane.colour;
+  row.classList.toggle('focused', race.focus === lane.name);
+  row.classList.toggle('over', race.over(lane));
+  const most = lane.complete ? lane.tokens.length : lane.begin.max_new_tokens;
+  fill.style.transform = `scaleX(${Math.min(1, t.n_tokens / Math.max(1, most))})`;
+  bar.setAttribute('aria-valuenow', t.n_tokens);
+  bar.setAttribute('aria-valuemax', most);
+  put(count, String(t.n_tokens));
+  PHASES.forEach((phase, i) => {
+    const share = t.clock_s > 0 ? t[phase] / t.clock_s : 0;
+    shares[i].style.flexGrow = share.toFixed(4);
+    shares[i].title = `${W.phases[phase]} ${fmt.percent(share)}`;
+  });
+}
+
+/** Where a number is missing, the tooltip says why. */
+function drawNumbers(race, lane, { row, cells }, told, why, disturbed) {
+  const t = race.now(lane);
+  const x = lane === race.baseline ? told && t.tokens_per_s && 1 : race.speedup(lane);
+  const rough = race.finished && hedged(why);
+  put(cells.speedup, rough ? W.track.about(rough.toFixed(1)) : fmt.times(why ? null : x));
+  const total = !why && race.finished && race.meta.compared?.lanes[lane.name].speedup_total;
+  if (total) cells.speedup.append(h('small', W.track.total(total.toFixed(2))));
+  const timed = lane.end?.again?.length ? W.track.timed(lane.timings.map(fmt.seconds)) : '';
+  const read = total && W.track.totalHelp(fmt.seconds(lane.before));
+  const doubted = why && (rough ? why.sentence : W.track.unknown(why.sentence));
+  cells.speedup.title = doubted ?? [!x && W.track.alone, timed, read].filter(Boolean).join('. ');
+  put(cells.speed, fmt.speed(t.tokens_per_s));
+  put(cells.tau, fmt.number(t.tau));
+  put(cells.clock, fmt.seconds(t.decode_s || null));
+  // Times that other programs stretched cannot be compared by hand either.
+  cells.speed.title = cells.clock.title = disturbed?.sentence ?? timed;
+  row.classList.toggle('unsound', why !== null);
 }

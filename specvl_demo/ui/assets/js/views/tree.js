@@ -33,7 +33,8 @@ export class TreeView {
     this.race = race;
     this.painter = painter;
     this.facts = h('span.vl-facts');
-    this.slider = slider(W.tree.slider, 0, (index) => this.selectRound(index));
+    const select = (round) => race.focused && race.select({ lane: race.focus, round });
+    this.slider = slider(W.tree.slider, 0, select);
     this.svg = svg('svg.vl-tree', { role: 'none' });
     this.id = `vl-tree${(serial += 1)}`;
     const { title, help } = W.tree;
@@ -51,10 +52,6 @@ export class TreeView {
       this.drawn = null;
       painter.now(this.draw);
     }).observe(this.box);
-  }
-
-  selectRound(index) {
-    if (this.race.focused) this.race.select({ lane: this.race.focus, round: index });
   }
 
   click({ target, clientX, clientY }) {
@@ -104,8 +101,7 @@ export class TreeView {
 
   draw = () => {
     const { race } = this;
-    const lane = race.focused;
-    const round = race.currentRound;
+    const { focused: lane, currentRound: round } = race;
     this.slider.hidden = !round;
     if (!round) {
       this.svg.replaceChildren();
@@ -185,7 +181,7 @@ export class TreeView {
       const own = i === drafted;
       const p = prob(i);
       const kind = kinds.get(i) ?? 'idle';
-      const node = this.drawNode(i, own, p, this.describe(round, i, said(last)));
+      const node = this.drawNode(i, own, p, describe(round, i, said(last)));
       const thick = ['draft', 'relaxed'].includes(kind) ? 2.4 : 0.8 + 1.4 * (p ?? 0.3);
       const line = i > 0 && edgeBetween(this.spots[plan.parent[i]], [x, y], own ? 1.6 : thick);
       const inner = plan.inner[i];
@@ -244,15 +240,15 @@ export class TreeView {
     const x = this.columns[i] + (verified - i) * (this.columns[i + 1] - this.columns[i]);
     for (const end of ['x1', 'x2']) this.sweep.setAttribute(end, x);
   }
+}
 
-  describe(round, i, own) {
-    const { tree, tokens } = round;
-    if (i === 0) return W.tree.root(shown(tree.texts?.[0] ?? ''));
-    if (i === tree.tokens.length)
-      return W.tree.own(shown(own), W.reasons[reason(round, tokens.length - 1)]);
-    const [draft, target] = [tree.draft_logp, tree.target_logp].map((logp) => probability(logp, i));
-    return W.tree.node(wordOf(tree, i), draft, target);
-  }
+function describe(round, i, own) {
+  const { tree, tokens } = round;
+  if (i === 0) return W.tree.root(shown(tree.texts?.[0] ?? ''));
+  if (i === tree.tokens.length)
+    return W.tree.own(shown(own), W.reasons[reason(round, tokens.length - 1)]);
+  const [draft, target] = [tree.draft_logp, tree.target_logp].map((logp) => probability(logp, i));
+  return W.tree.node(wordOf(tree, i), draft, target);
 }
 
 /** The target's own token included. */
@@ -263,11 +259,7 @@ function countLeaves({ tree, path, tokens }) {
 
 /** Where room is short, the words of a chain stand on two lines, then are cut; then the whole scrolls. */
 function layColumns(plan, words, prob, width) {
-  const attempt = (most, lines) => ({
-    ...place(plan, words, prob, width, most, lines),
-    most,
-    lines,
-  });
+  const attempt = (most, lines) => place(plan, words, prob, width, most, lines);
   const first = attempt(MOST_LETTERS, 1);
   if (!plan.single || first.wide <= width) return first;
   const second = attempt(MOST_LETTERS, 2);
@@ -297,7 +289,8 @@ function place(plan, words, prob, width, most, lines) {
   const ends = plan.depth.map(
     (d, i) => columns[d] + (plan.inner[i] ? labelWidth(i) + 3 : behindLeaf(i)),
   );
-  return { columns, ends, wide: Math.max(width, Math.ceil(Math.max(...ends)) + PAD.right) };
+  const wide = Math.max(width, Math.ceil(Math.max(...ends)) + PAD.right);
+  return { columns, ends, wide, most, lines };
 }
 
 /** With `own`, one more node at the end stands for the target's own token. */

@@ -11,7 +11,6 @@ declare global {
   type Painter = import('./paint.js').Painter;
   type Replay = import('../state/replay.js').Replay;
   type Stage = import('../state/stage.js').Stage;
-  type Story = import('./story.js').Story;
 
   /** A chart: what it is called, what its axes are, and what it draws. */
   interface ChartSpec {

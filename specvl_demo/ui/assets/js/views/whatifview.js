@@ -49,15 +49,15 @@ export class WhatIf {
     const { race } = this;
     const lane = race.focused;
     const over = lane && race.ended;
-    this.known = over && lane !== race.baseline ? learn(lane, race.baseline) : null;
-    this.node.hidden = !this.known;
-    if (!this.known || !this.node.open) return;
-    const { quality, gamma, draft, row, requests } = this.known;
+    const known = over && lane !== race.baseline ? learn(lane, race.baseline) : null;
+    this.known = known;
+    this.node.hidden = !known;
+    if (!known || !this.node.open) return;
+    const { quality, gamma, draft, row, requests } = known;
     this.values = { quality, gamma, draft, row, requests };
     const costs = doubt(race, lane) ? null : payOff(lane, race.baseline.totalsAfter(Infinity));
-    const all = costs && { ...costs, gamma, even: breakEven(this.known) };
-    const told = all ? WHATIF.costs(all, fmt.percent) : [];
-    this.why.replaceChildren(...told.map((text) => h('p', text)));
+    const all = costs && { ...costs, gamma, even: breakEven(known) };
+    refill(this.why, all ? WHATIF.costs(all, fmt.percent).map((text) => h('p', text)) : []);
     const bounds = {
       quality: [0, 1, 0.01],
       gamma: [1, LONGEST, 1],
@@ -137,26 +137,26 @@ export class WhatIf {
     put(this.says, unsure || WHATIF[same ? 'same' : 'other'](s, r));
     const [v, c] = [made.verify, values.draft].map((x) => x.toFixed(3));
     put(this.formula, WHATIF.formula({ tau: made.tau.toFixed(2), v, gamma: values.gamma, c, s }));
-    this.drawRounds(same ? recorded : made);
+    drawRounds(this.rounds, (same ? recorded : made).rounds);
     this.drawCurve(made);
   };
 
-  /** As blocks: guessed tokens green, the target's own blue. */
-  drawRounds({ rounds }) {
-    const wide = (n) => ({ style: { 'flex-grow': n } });
-    const block = ({ kept }) =>
-      h('span', wide(kept + 1), kept > 0 && h('i.draft', wide(kept)), h('i.target', wide(1)));
-    refill(this.rounds, rounds.map(block));
-    this.rounds.setAttribute('aria-label', WHATIF.roundsSay(rounds.length));
-  }
-
-  drawCurve(made) {
-    const at = (gamma) => simulate(this.known, { ...this.values, gamma }).speedup;
+  drawCurve({ speedup }) {
+    const { curve, known, values } = this;
+    const at = (gamma) => simulate(known, { ...values, gamma }).speedup;
     const points = Array.from({ length: LONGEST }, (_, i) => at(i + 1));
-    const { gamma } = this.values;
-    refill(this.curve, curve(points, [gamma, made.speedup], this.curve.clientWidth));
-    this.curve.setAttribute('aria-label', WHATIF.curveSay(gamma, made.speedup.toFixed(2)));
+    refill(curve, partsOf(points, [values.gamma, speedup], curve.clientWidth));
+    curve.setAttribute('aria-label', WHATIF.curveSay(values.gamma, speedup.toFixed(2)));
   }
+}
+
+/** As blocks: guessed tokens green, the target's own blue. */
+function drawRounds(node, rounds) {
+  const wide = (n) => ({ style: { 'flex-grow': n } });
+  const block = ({ kept }) =>
+    h('span', wide(kept + 1), kept > 0 && h('i.draft', wide(kept)), h('i.target', wide(1)));
+  refill(node, rounds.map(block));
+  node.setAttribute('aria-label', WHATIF.roundsSay(rounds.length));
 }
 
 /** From 0 to `most`, five of them at most. */
@@ -165,8 +165,8 @@ function ticks(most) {
   return Array.from({ length: Math.floor(most / every) + 1 }, (_, i) => i * every);
 }
 
-/** points: speedups of draft lengths from 1. */
-function curve(points, [gamma, now], width) {
+/** Of the curve. points: speedups of draft lengths from 1. */
+function partsOf(points, [gamma, now], width) {
   const { left, top, bottom } = BOX;
   const right = width - 14;
   const most = Math.max(1.2, ...points) * 1.08;

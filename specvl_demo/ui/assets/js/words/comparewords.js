@@ -32,7 +32,7 @@ export const COMPARE = {
   progress: 'Progress of the comparison',
   noMethod: 'Choose at least one method.',
   noFile: 'Add questions or pictures first.',
-  noQuestion: 'The form in Race is empty: add a question or a picture there first.',
+  noQuestion: 'The form in Race is empty: ask something there first.',
   sending: 'Sending the questions.',
   notSent: 'The questions could not be sent. Try again.',
   notSaved: 'The files could not be made. Try again.',
@@ -66,7 +66,7 @@ export const COMPARE = {
     τ: W.track.tauHelp,
     'same as AR': 'Whether every answer is the autoregressive one, token for token.',
     'F1 of words':
-      'How far the words of the answers are the right ones, 0 to 1: the harmonic mean of their shares of the words written, and of those asked for.',
+      'How far the answers’ words are the right ones, 0 to 1: the harmonic mean of their shares of those written, and of those asked for.',
   },
   step: 'An AR step: one token written by the large model alone.',
   answers: 'The answers',

@@ -4,7 +4,7 @@ export const WHATIF = {
   title: 'What if the drafter were different?',
   play: 'Race it',
   reset: 'As recorded',
-  help: 'The answer stays the same. From the recorded guesses, how sure they were, and the recorded costs, your browser simulates the race.',
+  help: 'The answer stays the same: from the recorded guesses, how sure they were, and costs, your browser simulates the race.',
   ar: 'Autoregressive',
   recorded: (title) => `${title}, recorded`,
   simulated: 'Simulated',
@@ -14,11 +14,11 @@ export const WHATIF = {
   costs: (c, percent) => [
     `A round has a fixed cost of ${c.fixed.toFixed(2)} autoregressive steps, plus ${c.perToken.toFixed(3)} for each of the ${c.drafted.toFixed(1)} tokens that it drafts on ${c.gamma} levels: ${c.rho.toFixed(2)} in total. It yields ${c.tau.toFixed(2)} tokens.`,
     c.even === null
-      ? 'At these costs it could not be faster than autoregressive decoding, even if every guess were right.'
+      ? 'At these costs it would be no faster than autoregressive decoding even if every guess were right.'
       : `It breaks even at ${percent(c.even)} right guesses, of those checked.`,
   ],
   other: (s, r) =>
-    `With these values the answer would come ${s}× as fast as autoregressive decoding; the race measured ${r}×.`,
+    `With these values the answer would come ${s}× as fast as autoregressive decoding; measured: ${r}×.`,
   unsure: (s, why, as) =>
     `${why} ${as ? 'The figures as they stand' : 'With these values the figures'} would make ${s}×: treat that with care.`,
   formula: (f) => `speedup = τ / (v + γ c) = ${f.tau} / (${f.v} + ${f.gamma} × ${f.c}) = ${f.s}`,
@@ -29,19 +29,16 @@ export const WHATIF = {
   sliders: {
     quality: [
       'Right guesses, of those checked',
-      'Of the tokens that the large model checked, the share that the drafter had guessed; what was drafted behind a wrong guess is not checked. A better drafter first gains the tokens that it almost guessed.',
+      'What was drafted behind a wrong guess is not checked. A better drafter first gains the tokens that it almost guessed.',
     ],
-    gamma: [
-      'Draft length γ',
-      'How many tokens a round guesses, one after another, before the large model checks them.',
-    ],
+    gamma: ['Draft length γ', 'How many tokens a round guesses, one after another.'],
     draft: [
       'Drafter cost c',
-      'The cost of one guessed token (one level of a tree), in autoregressive steps.',
+      'Of one guessed token (one level of a tree), in autoregressive steps.',
     ],
     row: [
       'Verification cost per token',
-      'What each guessed token adds to the pass that checks it, in autoregressive steps: little on a GPU, more on a CPU.',
+      'What each adds to the pass that checks it, in autoregressive steps: little on a GPU, more on a CPU.',
     ],
     requests: [
       'Requests at once',

@@ -87,7 +87,7 @@ export const W = {
     missing: 'The lane in focus has another token here.',
     exact: 'exact',
     plainHelp:
-      'The large model alone, one token a pass (an “AR step”). The others are measured against it.',
+      'The large model alone, one token a pass (an “AR step”): the others are measured against it.',
     nearly: 'equal up to rounding',
     exactHelp: (dtype, weights) =>
       `Its checks give the same numbers as plain steps ${weights ? `with the same ${weights}` : `in ${dtype}`} on the same machine, bit for bit: the answer is the autoregressive one.${dtype === 'float32' ? '' : ' On a GPU this is slower, for the autoregressive lane too.'}`,
@@ -97,8 +97,7 @@ export const W = {
     by: (view) => `mostly the guess of: ${view}`,
     relaxed: (n) => `${n} relaxed`,
     lossy: 'may differ',
-    lossyHelp:
-      'A relaxed method: its answer may differ from the large model’s. Relaxed tokens are marked.',
+    lossyHelp: 'Its answer may differ from the large model’s. Relaxed tokens are marked.',
     rejectedHelp: 'drafted, but rejected by the target',
     end: 'the end of the answer',
     parts: (kinds) => `one character from ${count(kinds.length, 'token')}: ${kinds.join(', ')}`,
@@ -114,14 +113,14 @@ export const W = {
     caption: 'Progress and speed of every lane',
     lane: 'Lane',
     laneHelp:
-      'A way to decode the answer. All have the same large model and question, take turns, and have their own clocks.',
+      'A way to decode the answer. All have the same large model and question, take turns, and have own clocks.',
     bar: 'Tokens',
     barHelp: 'Tokens (pieces of words) written so far.',
     speedup: 'Speedup',
     speedupHelp:
       'Tokens per second over those of the autoregressive lane, without reading the question.',
     speed: 'Tokens/s',
-    speedHelp: 'Tokens per second of this lane’s compute time, without reading the question.',
+    speedHelp: 'Tokens per second of this lane’s compute time.',
     tau: 'Tokens per check (τ)',
     tauHelp:
       'Acceptance length: tokens per check by the large model, its own included. No speedup can be larger.',
@@ -143,7 +142,7 @@ export const W = {
     title: 'How to read the text',
     rejected: 'rejected',
     other: 'not as autoregressive',
-    otherHelp: 'Bold in a frame: here this complete answer and the autoregressive one differ.',
+    otherHelp: 'Here this complete answer and the autoregressive one differ.',
     showRejected: 'Show rejected drafts',
   },
   charts: {
@@ -285,7 +284,7 @@ export const W = {
         ? `The drafter saw all ${count(all, 'patch', 'patches')}.`
         : `The drafter saw ${kept} of ${count(all, 'patch', 'patches')}; the dark ones were hidden.`,
     pooled: (kept, all) =>
-      `The drafter saw ${kept} means of blocks, not all ${all} patches; each bright one stands for its block.`,
+      `The drafter saw ${kept} means of blocks, not all ${all} patches: each bright one stands for its block.`,
     instead: (words) => `In place of the picture it read: “${words}”`,
     frame: (name, i) => `${name}, frame ${i + 1}`,
     frames: (n) => `${n} frames`,
@@ -437,14 +436,14 @@ export const W = {
     dtype: 'Precision',
     dtypeHelp: 'The number format; changing it loads the pair again.',
     quantised: 'Quantisation',
-    quantisedHelp: 'Weights of the target in fewer bits: less memory, slower verification.',
+    quantisedHelp: 'Target weights in fewer bits: less memory, slower verification.',
     fits: (way) => (way ? `what fits (${way})` : 'what fits'),
     ways: {
       '8bit': '8 bits',
       '4bit': '4 bits',
     },
     detail: 'Picture detail',
-    detailHelp: 'In millions of pixels, to which larger pictures are scaled down.',
+    detailHelp: 'Millions of pixels, to which larger pictures are scaled down.',
     ran: (target, dtype, device, visual, all) =>
       `The last race ran in ${dtype} on ${device} (${target}); ${visual} of the ${all} tokens it read were pictures.`,
   },
@@ -602,7 +601,7 @@ export const W = {
     verdict: 'The paper’s claim, tested here',
     first: 'Reading a race',
     firstText:
-      'A small drafter guesses ahead; the large target checks all guesses in one pass and keeps what it agrees with. Colours and lines tell where every token comes from.',
+      'A small drafter guesses ahead; the large target checks all guesses in one pass and keeps what it agrees with. Colours tell where every token comes from.',
     origins: {
       draft: 'guessed, and exactly what the target would have written',
       relaxed: 'guessed and let through, although the target would have written something else',
