@@ -340,8 +340,8 @@ def test_a_file_of_a_race_holds_the_page_and_the_trace():
     context = json.loads(parts["known"])
     assert context["earlier"] == [{"question": "What <b>was</b> it?", "answer": "A star."}]
     assert context["compared"] == msgspec.to_builtins(remarks.race_remarks(lanes))
-    assert "class RaceView" in page and "class FormView" not in page
-    assert "class CompareView" not in page
+    assert "class RaceView" in page and "function formView" not in page
+    assert "function compareView" not in page
 
 
 def test_scripts_become_one_that_exports_nothing(tmp_path: Path):

@@ -29,16 +29,16 @@ export const WHATIF = {
   sliders: {
     quality: [
       'Right guesses, of those checked',
-      'What was drafted behind a wrong guess is not checked. A better drafter first gains the tokens that it almost guessed.',
+      'Of the tokens that the large model checked, the share that the drafter had guessed; what was drafted behind a wrong guess is not checked. A better drafter first gains the tokens that it almost guessed.',
     ],
     gamma: ['Draft length γ', 'How many tokens a round guesses, one after another.'],
     draft: [
       'Drafter cost c',
-      'Of one guessed token (one level of a tree), in autoregressive steps.',
+      'The cost of one guessed token (one level of a tree), in autoregressive steps.',
     ],
     row: [
       'Verification cost per token',
-      'What each adds to the pass that checks it, in autoregressive steps: little on a GPU, more on a CPU.',
+      'What each guessed token adds to the pass that checks it, in autoregressive steps: little on a GPU, more on a CPU.',
     ],
     requests: [
       'Requests at once',

@@ -97,7 +97,8 @@ export const W = {
     by: (view) => `mostly the guess of: ${view}`,
     relaxed: (n) => `${n} relaxed`,
     lossy: 'may differ',
-    lossyHelp: 'Its answer may differ from the large model’s. Relaxed tokens are marked.',
+    lossyHelp:
+      'A relaxed method: its answer may differ from the large model’s. Relaxed tokens are marked.',
     rejectedHelp: 'drafted, but rejected by the target',
     end: 'the end of the answer',
     parts: (kinds) => `one character from ${count(kinds.length, 'token')}: ${kinds.join(', ')}`,
@@ -113,14 +114,14 @@ export const W = {
     caption: 'Progress and speed of every lane',
     lane: 'Lane',
     laneHelp:
-      'A way to decode the answer. All have the same large model and question, take turns, and have own clocks.',
+      'A way to decode the answer. All have the same large model and question, take turns, and have their own clocks.',
     bar: 'Tokens',
     barHelp: 'Tokens (pieces of words) written so far.',
     speedup: 'Speedup',
     speedupHelp:
       'Tokens per second over those of the autoregressive lane, without reading the question.',
     speed: 'Tokens/s',
-    speedHelp: 'Tokens per second of this lane’s compute time.',
+    speedHelp: 'Tokens per second of this lane’s compute time, without reading the question.',
     tau: 'Tokens per check (τ)',
     tauHelp:
       'Acceptance length: tokens per check by the large model, its own included. No speedup can be larger.',
@@ -142,7 +143,7 @@ export const W = {
     title: 'How to read the text',
     rejected: 'rejected',
     other: 'not as autoregressive',
-    otherHelp: 'Here this complete answer and the autoregressive one differ.',
+    otherHelp: 'Bold in a frame: here this complete answer and the autoregressive one differ.',
     showRejected: 'Show rejected drafts',
   },
   charts: {
