@@ -16,9 +16,9 @@ PAIRS = frozenset({"photo"})
 MAX_TOKENS = 8
 """The longest answer in the calibration."""
 WORDS = (
-    Confidence("fairly sure", 0.55, 0.833),
-    Confidence("unsure", 0.5, 0.462),
-    Confidence("guessing", 0.0, 0.3),
+    Confidence("fairly sure", 0.6, 0.875),
+    Confidence("unsure", 0.3, 0.479),
+    Confidence("guessing", 0.0, 0.353),
 )
 """The likeliest word first: `prob` is the least that earns it, `right` the share of held-out
 answers that earned it and were right."""
