@@ -20,7 +20,7 @@ CANNOT_LISTEN = (
     " belong to this machine. Choose others with --host and --port."
 )
 BUSY = "This machine is busy: {waiting} visitors wait, which is the limit. Try again in a minute."
-TOO_LONG = "The run was ended after {seconds:.0f} s, the limit. What was written until then is shown."
+TOO_LONG = "The run was ended after {seconds:.0f} s, the limit. What was written is shown."
 PAGE_FAILED = "The page failed ({reason}). Run again; if it happens again, see the server's log."
 ENGINE_DIED = "The engine stopped ({reason}) and is being restarted. Run again in a moment."
 DEVICE_LOST = (
