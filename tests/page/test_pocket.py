@@ -130,13 +130,13 @@ def test_an_example_that_fails_is_marked_and_gives_its_reason(real):
     expect(changed).to_have_text(f"as in “{known['title']}”")
     expect(real.locator(".vl-settings .vl-changed").first).to_have_text(f"as in “{known['title']}”")
     # Of the visitor's own changes, those that differ from what the pair has by itself count.
-    real.evaluate(
-        """() => {
-          const [panel] = [...document.querySelectorAll('.vl-settings > *')].map((n) => n.panel);
-          const most = panel.told.params.find((p) => p.key === 'max_nodes').default;
-          panel.reset();
-          Object.assign(panel.values, { max_nodes: most, max_depth: 7 });
-          panel.load();
+    panel = real.locator(".vl-settings .vl-method-panel").first
+    panel.get_by_text("Reset all", exact=True).evaluate("(button) => button.click()")
+    expect(changed).to_be_empty()
+    panel.locator("label", has_text="maximum depth").evaluate(
+        """(label) => {
+          label.control.value = 7;
+          label.control.dispatchEvent(new Event('change', { bubbles: true }));
         }"""
     )
     expect(changed).to_have_text("1 changed")

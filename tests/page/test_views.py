@@ -23,7 +23,7 @@ def open_tab(page, name: str) -> None:
 def test_all_rounds_stand_in_a_table_below_the_tree(opened):
     """A row a round, once it is unfolded; a row opens its round in the tree."""
     finish_replay(opened)
-    opened.get_by_text("All rounds").click()
+    opened.get_by_text("All rounds", exact=True).click()
     rounds = opened.evaluate("specvl.race.focused.rounds.length")
     expect(opened.locator(".vl-rounds tbody tr")).to_have_count(rounds)
     opened.get_by_role("button", name="Round 4", exact=True).click()
