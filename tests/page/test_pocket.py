@@ -133,10 +133,12 @@ def test_an_example_that_fails_is_marked_and_gives_its_reason(real):
     panel = real.locator(".vl-settings .vl-method-panel").first
     panel.get_by_text("Reset all", exact=True).evaluate("(button) => button.click()")
     expect(changed).to_be_empty()
-    panel.locator("label", has_text="maximum depth").evaluate(
-        """(label) => {
-          label.control.value = 7;
-          label.control.dispatchEvent(new Event('change', { bubbles: true }));
+    panel.evaluate(
+        """(panel) => {
+          const labels = [...panel.querySelectorAll('label')];
+          const input = labels.find((label) => label.textContent === 'maximum depth').control;
+          input.value = 7;
+          input.dispatchEvent(new Event('change', { bubbles: true }));
         }"""
     )
     expect(changed).to_have_text("1 changed")

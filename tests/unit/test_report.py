@@ -412,7 +412,7 @@ def test_a_target_is_as_sure_as_of_its_least_sure_word():
     assert confidence.WORDS[-1].prob == 0
     lane = answered([1.0])
     lane = lane._replace(end=replace(lane.end, confidence=confidence.confidence(lane)))
-    assert "is fairly sure of its answer: 83 % of such" in confidence.confidence_sentence([lane])
+    assert "is fairly sure of its answer: 88 % of such" in confidence.confidence_sentence([lane])
 
 
 def test_nothing_is_said_of_an_answer_unlike_those_that_were_calibrated():
