@@ -89,6 +89,7 @@ def test_a_cache_over_several_devices_is_the_same_cache(monkeypatch):
     vlm = VLM(tiny_llava(kv_heads=2), "tiny", backend="hf")
     encoded = vlm.encode(tiny_prompt())
 
+    @torch.inference_mode()
     def decode() -> torch.Tensor:
         sequence, hidden, _ = prefill(decoder, [encoded.context("target")], 0)
         sequence = sequence.fork(60)
