@@ -151,6 +151,7 @@ class DraftTree:
         shape: The shape of the tree.
         logp: [T] the drafter's log-probability of each token after its parent (root 0), if any.
         rows: The drafter's row of every node, -1 if it was not fed (a leaf); None without rows.
+        likely: How likely the policy takes every node's path to be, if it says so.
         notes: What the policy records about this tree, as plain Python values.
     """
 
@@ -158,6 +159,7 @@ class DraftTree:
     shape: TreeShape
     logp: Tensor | None = None
     rows: Sequence[int] | None = None
+    likely: Sequence[float] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:

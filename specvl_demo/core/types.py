@@ -461,6 +461,9 @@ class Policy(ABC):
     """Of its trees, with the root."""
     max_fed = 0
     """The most nodes that it feeds in a round, if these are more than `max_nodes`."""
+    worth: Any = None
+    """What decides how many nodes are worth it in a round (`methods.tree_size.Worth`), if that is
+    left to it."""
 
     @abstractmethod
     def propose(
@@ -478,7 +481,8 @@ class Policy(ABC):
 
     def update(self, tree: DraftTree, verdict: Verdict) -> None:
         """Adapt to the verdict on the tree."""
-        return None
+        if self.worth is not None:
+            self.worth.learn(tree.likely, verdict.path)
 
 
 class Verifier(ABC):

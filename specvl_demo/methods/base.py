@@ -17,7 +17,7 @@ from specvl_demo.core.engine import Parts
 from specvl_demo.core.types import Policy
 from specvl_demo.core.verification import LosslessVerifier
 from specvl_demo.methods.declare import AUTO, Lesson, Param, Settings, Value
-from specvl_demo.methods.tree_size import worthwhile_nodes
+from specvl_demo.methods.tree_size import Worth, worthwhile_nodes
 from specvl_demo.records import Chart, check_chart
 
 if TYPE_CHECKING:
@@ -427,13 +427,14 @@ def opener(role: str) -> Callable[[Opening], Any]:
 
 def build_parts(choice: Choice, models: Models) -> Parts:
     """Return new parts for one lane. What is AUTO is chosen by what the target's rows cost here."""
-    chosen = dict[str, int]()
     settings = choice.settings
-    for param in choice.policy.settings.params():
-        if choice.params[param.name] == AUTO:
-            low, high = cast("tuple[int, int]", (param.low, param.high))
-            chosen[param.name] = worthwhile_nodes(models.target.row_costs, low, high)
+    open_: list[Any] = [p for p in choice.policy.settings.params() if settings[p.name] == AUTO]
+    costs = models.target.row_costs if open_ else {}
+    chosen = {p.name: worthwhile_nodes(costs, p.low, p.high, p.auto) for p in open_}
     choice = replace(choice, params={**choice.params, **chosen})
+    policy = choice.build(choice.policy)
+    if chosen:
+        policy.worth = Worth(costs)
     views = [choice.build(view, models) for view in choice.views]
     mixer = next((choice.build(part) for part in choice.parts if part.slot == "mixture"), None)
     return Parts(
@@ -443,7 +444,7 @@ def build_parts(choice: Choice, models: Models) -> Parts:
         settings=settings,
         chosen=chosen,
         drafter=choice.build(choice.drafter, models, views, mixer),
-        policy=choice.build(choice.policy),
+        policy=policy,
         verifier=choice.build(choice.verifier),
         draws=cast("Any", choice.params.get("draws", "argmax")),
         charts=choice.charts,

@@ -27,7 +27,7 @@ def setting(
     choices: Mapping[str, str] | None = None,
     last: bool = False,
     title: str = "",
-    auto: bool = False,
+    auto: float = 0.0,
 ) -> Any:
     """Declare a field of a `Settings` class.
 
@@ -36,9 +36,10 @@ def setting(
         choices: All allowed values of a text, with what the page calls them.
         last: Shown after the others, and keyword-only.
         title: What the page calls it; if empty, its name.
-        auto: Whether it may be AUTO; then it is a number of a policy's nodes.
+        auto: If it may be AUTO, what is assumed then (`tree_size.FIXED`); then it is a number of a
+            policy's nodes.
     """
-    help += "; auto: as many as pay on this machine" * auto
+    help += "; auto: as many as pay on this machine" * bool(auto)
     about = {"help": help, "low": low, "high": high, "choices": choices or {}, "last": last}
     return field(default=default, metadata=about | {"title": title, "auto": auto}, kw_only=last)
 
@@ -55,7 +56,7 @@ class Param:
     choices: Mapping[str, str] = field(default_factory=dict)
     last: bool = False
     title: str = ""
-    auto: bool = False
+    auto: float = 0.0
 
     @property
     def kind(self) -> Literal["bool", "int", "float", "choice"]:

@@ -7,10 +7,10 @@ follows the drafter's entropy, is in `sage.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import NamedTuple
+from itertools import accumulate, islice
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from specvl_demo.core.types import Drafter, LevelRequest, Policy
 from specvl_demo.methods import base
 from specvl_demo.methods.base import TREE, Part
 from specvl_demo.methods.declare import PolicySettings, setting, size_words
+from specvl_demo.methods.tree_size import FIXED, GROWN, Worth
 
 
 @dataclass(frozen=True)
@@ -62,34 +63,25 @@ class Chain(Policy):
         total = 0.0
         tokens = [root]
         logps = [torch.zeros(1, device=root.device)]
-        while n < length:
+        while n < length and total >= self.floor:
             request = LevelRequest(tokens[-1][-1:], (n - 1,), 1, n, draws, length - n, self.floor)
             level = drafter.draft_level(request)
             if level is None:
                 break
-            drafted = level.tokens[:, 0]
             logp = level.logp[:, 0]
             if self.floor > -math.inf:
                 # Read only if it decides: on a GPU each read waits for the drafter.
                 sums = [*accumulate(logp.tolist(), initial=total)][1:]
-                n_kept = next((i for i, log in enumerate(sums, 1) if log < self.floor), length)
-                drafted = drafted[:n_kept]
-                logp = logp[:n_kept]
+                logp = logp[: 1 + sum(log >= self.floor for log in sums)]
                 total = sums[-1]
-            tokens.append(drafted)
+            tokens.append(level.tokens[: len(logp), 0])
             logps.append(logp)
-            n += len(drafted)
-            if total < self.floor:
-                break
+            n += len(logp)
         if not n:
             return DraftTree(root, chain(0))
         device = tokens[-1].device
-        return DraftTree(
-            torch.cat([part.to(device) for part in tokens]),
-            chain(n),
-            logp=torch.cat([part.to(device) for part in logps]),
-            rows=(*range(n), -1),
-        )
+        drafted, logp = (torch.cat([x.to(device) for x in parts]) for parts in (tokens, logps))
+        return DraftTree(drafted, chain(n), logp=logp, rows=(*range(n), -1))
 
 
 CHAIN = Part(
@@ -131,7 +123,7 @@ class StaticSettings(PolicySettings):
     """How much of the tree is drafted."""
 
     tree_nodes: int = setting(
-        1 + len(EAGLE_TREE), "nodes of the tree, including the root", 2, 26, auto=True
+        1 + len(EAGLE_TREE), "nodes of the tree, including the root", 2, 26, auto=FIXED
     )
 
 
@@ -237,7 +229,7 @@ class BestFirstSettings(PolicySettings):
     """
 
     nodes: int = setting(
-        60, "nodes of the tree, including the root", 2, 1025, title="tree nodes", auto=True
+        60, "nodes of the tree, including the root", 2, 1025, title="tree nodes", auto=GROWN
     )
     width: int = setting(
         10,
@@ -249,59 +241,10 @@ class BestFirstSettings(PolicySettings):
     loops: int = setting(5, "levels below the first", 0, 64, title="tree levels")
 
 
-class BestFirst(Policy):
-    """EAGLE-2's dynamic tree (arXiv 2406.16858 §4): expand by level, keep the best nodes overall.
-
-    Every level feeds the `width` nodes with the highest cumulative log-probability and takes the
-    `width` likeliest tokens after each; in the end the `nodes - 1` candidates with the highest
-    cumulative log-probability form the tree.
-    """
-
-    def __init__(self, settings: BestFirstSettings) -> None:
-        self.nodes = settings.nodes
-        self.width = settings.width
-        self.loops = settings.loops
-        self.max_nodes = self.nodes
-        self.max_fed = 1 + self.loops * self.width
-
-    def propose(
-        self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
-    ) -> DraftTree:
-        """Draft a tree at most min(loops + 1, room) deep."""
-        # All candidates; those fed next, their tokens; how many were fed before.
-        nodes = [Candidate(-1, 0, 0.0, 0.0)]
-        fed = [0]
-        rows = 0
-        feed = root
-        for depth in range(min(self.loops + 1, room)):
-            # 1. Draft after each fed node, below the row of its parent; the root has none.
-            above = [nodes[nodes[i].parent].row if i else -1 for i in fed]
-            level = drafter.draft_level(LevelRequest(feed, above, self.width, depth, draws))
-            if level is None:
-                break
-            for row, i in enumerate(fed, rows):
-                nodes[i].row = row
-            rows += len(fed)
-            # 2. Every drafted token is a candidate, whose path is as likely as its tokens together.
-            born = len(nodes)
-            for i, *after in zip(fed, *level.read(), strict=True):
-                nodes += [
-                    Candidate(i, token, logp, nodes[i].score + score)
-                    for token, logp, score in zip(*after, strict=True)
-                    if score > -math.inf
-                ]
-            # 3. Go on with the best of this level.
-            fed = sorted(range(born, len(nodes)), key=lambda i: -nodes[i].score)[: self.width]
-            if not fed:
-                break
-            feed = to_device([nodes[i].token for i in fed], root.device)
-        return best_tree(root, nodes, self.nodes)
-
-
 @dataclass
 class Candidate:
-    """A node that a tree may have: its token with its log-probability, how likely its path is, and
-    the drafter's row that it was fed as.
+    """A node that a tree may have: its token with its log-probability; how likely its path is, as a
+    logarithm; and the drafter's row that it was fed as.
     """
 
     parent: int
@@ -311,24 +254,112 @@ class Candidate:
     row: int = -1
 
 
-def likeliest(nodes: Sequence[Candidate], size: int) -> list[int]:
-    """Return the nodes of the `size` likeliest paths, without the root; ties go to the earlier.
+_AHEAD = math.log(0.1)
+"""How likely a path is at least that the drafter feeds by itself: such a path is rarely given up.
+"""
 
-    A child's path is never likelier than its parent's, so a chosen node's parent is always chosen.
+
+def grow_tree(
+    policy: Policy,
+    drafter: Drafter,
+    request: LevelRequest,
+    width: int | None = None,
+    n_children: Callable[..., int] | None = None,
+) -> DraftTree:
+    """Grow a tree by levels, and return its likeliest paths: as many as the policy may have, or as
+    are worth it.
+
+    Args:
+        request: Of the root, with most levels of the tree.
+        width: Most nodes that are fed of a level, of those that may have children in the tree.
+        n_children: Given the level below a candidate, that candidate, its score without its
+            parent's and the scores drafted after it, returns how many are added; None: all.
     """
-    return sorted(sorted(range(1, len(nodes)), key=lambda i: -nodes[i].score)[:size])
-
-
-def best_tree(root: Tensor, nodes: Sequence[Candidate], size: int) -> DraftTree:
-    """Return the tree of the `size` likeliest candidates, parents first."""
-    chosen = [0, *likeliest(nodes, size - 1)]
+    size = policy.max_nodes
+    root = tokens = request.tokens
+    nodes = [Candidate(-1, 0, 0.0, 0.0)]
+    fed = [0]
+    after: list[Any] = []  # What is drafted after each of the drafter's rows.
+    ahead: dict[tuple[int, int], int] = {}  # Rows that it fed by itself, by parent and token.
+    depth = min(request.levels, size - 1)
+    # Where siblings are fed at every level, it would feed alone what can be fed beside them.
+    most_ahead = depth if width in (None, 1) else 0
+    for level in range(depth):
+        # 1. Feed what was not fed ahead, the likeliest last: the drafter goes on from there.
+        new = [i for i in reversed(fed) if nodes[i].row < 0]
+        if new:
+            if level:
+                tokens = to_device([nodes[i].token for i in new], root.device)
+            above = [nodes[nodes[i].parent].row for i in new]
+            more = max(1, most_ahead - level - len(ahead)), _AHEAD - nodes[new[-1]].score
+            level_request = LevelRequest(tokens, above, request.k, level, request.draws, *more)
+            drafted = drafter.draft_level(level_request)
+            if drafted is None:
+                break
+            for row, i in enumerate(new, len(after)):
+                nodes[i].row = row
+            first = len(after) + len(new)
+            after += zip(*drafted.read(), strict=True)
+            ahead |= {(row - 1, after[row - 1][0][0]): row for row in range(first, len(after))}
+        # 2. What is drafted after each fed node.
+        born = len(nodes)
+        for i in sorted(fed):
+            node, after_node = nodes[i], after[nodes[i].row]
+            last_score = node.score - nodes[node.parent].score
+            n = n_children and n_children(level + 1, node, last_score, after_node[2])
+            nodes += [
+                Candidate(i, token, logp, node.score + score, ahead.get((node.row, token), -1))
+                for token, logp, score in islice(zip(*after_node, strict=True), n)
+                if score > -math.inf
+            ]
+        # 3. Go on with the best of this level.
+        best = best_paths(nodes, size - 2, policy.worth)
+        fed = [i for i in best if i >= born][:width]
+        if not fed:
+            break
+    # 4. The best of all, parents first.
+    chosen = [0, *sorted(best_paths(nodes, size - 1, policy.worth))]
     number = {old: new for new, old in enumerate(chosen)}
     return DraftTree(
         torch.cat((root, to_device([nodes[i].token for i in chosen[1:]], root.device))),
         shape_of((-1, *(number[nodes[i].parent] for i in chosen[1:]))),
         logp=to_device(torch.tensor([nodes[i].logp for i in chosen]), root.device),
         rows=tuple(nodes[i].row for i in chosen),
+        likely=[math.exp(nodes[i].score) for i in chosen],
     )
+
+
+def best_paths(nodes: Sequence[Candidate], size: int, worth: Worth | None) -> list[int]:
+    """Return the nodes of the `size` likeliest paths, or as many of them as are worth it, without
+    the root, best first; ties go to the earlier.
+
+    A child's path is never likelier than its parent's, so a chosen node's parent is always chosen.
+    """
+    best = sorted(range(1, len(nodes)), key=lambda i: -nodes[i].score)[:size]
+    return best if worth is None else best[: worth.count([math.exp(nodes[i].score) for i in best])]
+
+
+class BestFirst(Policy):
+    """EAGLE-2's dynamic tree (arXiv 2406.16858 §4): expand by level, keep the best nodes overall.
+
+    Every level feeds the `width` nodes with the highest cumulative log-probability and takes the
+    `width` likeliest tokens after each; in the end the `nodes - 1` candidates with the highest
+    cumulative log-probability form the tree.
+    """
+
+    def __init__(self, settings: BestFirstSettings) -> None:
+        self.max_nodes = settings.nodes
+        self.width = settings.width
+        self.loops = settings.loops
+        self.max_fed = 1 + self.loops * self.width
+
+    def propose(
+        self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
+    ) -> DraftTree:
+        """Draft a tree at most min(loops + 1, room) deep."""
+        levels = min(self.loops + 1, room)
+        request = LevelRequest(root, (-1,), self.width, 0, draws, levels)
+        return grow_tree(self, drafter, request, self.width)
 
 
 BEST_FIRST = Part(

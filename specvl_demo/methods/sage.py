@@ -1,8 +1,8 @@
 """SAGE (Tong et al., arXiv 2602.00523): a tree, deep if the drafter is sure, wide if it is not.
 
-First the formulas on plain numbers (section 3, equations 7 to 12), then two ways of growing a tree
-by them, from one distribution or level by level, then the policy (Algorithm 1): one file, as every
-method is.
+First the formulas on plain numbers (section 3, equations 7 to 12), then the trees that they plan,
+from one distribution or level by level, then the policy (Algorithm 1): one file, as every method
+is.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from torch import Tensor
 
 from specvl_demo.core import highest
 from specvl_demo.core.sampling import Level, Sampler
-from specvl_demo.core.transfer import to_device
-from specvl_demo.core.tree import DraftTree, chain
+from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Drafter, LevelRequest, Policy, Verdict
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Lesson, PolicySettings, Value, max_size_words, setting
@@ -26,11 +24,11 @@ from specvl_demo.methods.policies import (
     EAGLE_TREE,
     Candidate,
     StaticTree,
-    best_tree,
-    likeliest,
+    grow_tree,
     trim_paths,
 )
 from specvl_demo.methods.small_vlm import SELF, SMALL
+from specvl_demo.methods.tree_size import GROWN
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
 from specvl_demo.records import Chart, ChartSeries
 
@@ -90,6 +88,13 @@ class TreePlan:
         """
         return (level, rank) == (1, 0) or path_probability > min_path_probability(level, self.depth)
 
+    def n_drafted(
+        self, level: int, node: Candidate, last_score: float, scores: Sequence[float]
+    ) -> int:
+        """Return how many drafted tokens belong below a candidate, see `grow_tree`."""
+        few = enumerate(scores[: self.n_children(level, math.exp(last_score))])
+        return sum(self.keeps_node(level, i, math.exp(node.score + score)) for i, score in few)
+
 
 @dataclass(frozen=True)
 class SageSettings(PolicySettings):
@@ -105,7 +110,7 @@ class SageSettings(PolicySettings):
     min_width: int = setting(2, "width at confidence 1", 1, 32, title="minimum width")
     max_width: int = setting(10, "width at confidence 0", 1, 32, title="maximum width")
     max_nodes: int = setting(
-        64, "nodes of the tree, root included", 2, 512, title="maximum nodes", auto=True
+        64, "nodes of the tree, root included", 2, 512, title="maximum nodes", auto=GROWN
     )
     growth: str = setting(
         "template",
@@ -120,17 +125,6 @@ class SageSettings(PolicySettings):
             raise ValueError(
                 f"max_width {self.max_width} must be at least min_width {self.min_width}"
             )
-
-    @property
-    def max_fed(self) -> int:
-        """Most nodes that online growth can feed to a drafter, including the root.
-
-        A level's probabilities sum to at most 1, so fewer than 1/θ_l of them exceed θ_l.
-        """
-        return 1 + sum(
-            min(self.max_nodes - 1, int(1 / min_path_probability(level, self.max_depth)))
-            for level in range(1, self.max_depth)
-        )
 
 
 def confidence(top: Sequence[float]) -> float:
@@ -193,54 +187,6 @@ def _descendants(
             yield from _descendants(top, plan, child, top[rank], whole)
 
 
-@dataclass
-class _Node(Candidate):
-    """A candidate with its own probability; its score is its path's."""
-
-    probability: float = 1.0
-
-
-def grow_tree(
-    drafter: Drafter, root: Tensor, room: int, plan: TreePlan, draws: Sampler | None
-) -> DraftTree:
-    """Grow a tree online: one drafter forward and one host read per level.
-
-    A candidate is fed only while it is among the max_nodes - 1 most probable paths found so far,
-    since the others cannot be in the final tree. The result is the best-first tree, drafted in as
-    few forwards as it has levels.
-    """
-    # All candidates so far; the numbers of those fed next, and their tokens; rows fed before them.
-    nodes = [_Node(-1, 0, 0.0, 1.0)]
-    fed = [0]
-    feed = root
-    rows = 0
-    for level in range(1, min(plan.depth, room) + 1):
-        # 1. Draft after each fed node. The drafter knows a parent by its row; the root has none.
-        above = [nodes[nodes[i].parent].row if i else -1 for i in fed]
-        drafted = drafter.draft_level(LevelRequest(feed, above, TOP_K, level - 1, draws))
-        if drafted is None:
-            break
-        # 2. Number the fed nodes as the drafter does.
-        for row, i in enumerate(fed, rows):
-            nodes[i].row = row
-        rows += len(fed)
-        # 3. Add those of the drafted tokens that the plan keeps.
-        first = len(nodes)
-        for i, *after in zip(fed, *drafted.read(), strict=True):
-            n = plan.n_children(level, nodes[i].probability)
-            for rank, (token, logp, score) in enumerate(islice(zip(*after, strict=True), n)):
-                probability = math.exp(score)
-                product = nodes[i].score * probability
-                if plan.keeps_node(level, rank, product):
-                    nodes.append(_Node(i, token, logp, product, probability=probability))
-        # 4. Go on with the new ones that may be in the final tree: later nodes only displace some.
-        fed = [i for i in likeliest(nodes, plan.max_nodes - 1) if i >= first]
-        if not fed:
-            break
-        feed = to_device([nodes[i].token for i in fed], root.device)
-    return best_tree(root, nodes, plan.max_nodes)
-
-
 def why_other(plan: TreePlan, sizes: Mapping[int, int], room: int) -> dict[str, str]:
     """Say why a tree has not the depth and the width that were asked for, by the note of each.
 
@@ -288,8 +234,8 @@ class DepthFeedback:
 
 
 class RootRecorder(Drafter):
-    """Passes calls on to a drafter, and records its highest log-probabilities at the root, or all
-    of them: `root` [TOP_K or V].
+    """Passes calls on to a drafter, and records its highest log-probabilities at the root: `root`
+    [at most TOP_K].
     """
 
     def __init__(self, drafter: Drafter) -> None:
@@ -299,19 +245,19 @@ class RootRecorder(Drafter):
     def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor | None:
         log_probs = self._drafter.extend(tokens, parents)
         if self.root is None and log_probs is not None:
-            self.root = log_probs[0]
+            k = min(TOP_K, log_probs.shape[-1])
+            self.root = highest.topk(log_probs[:1].float(), k)[0][0]
         return log_probs
 
     def draft_level(self, request: LevelRequest) -> Level | None:
         if request.draws is not None:
             return super().draft_level(request)
-        k = request.k
-        if self.root is None:
-            request = replace(request, k=max(k, TOP_K))
-        level = self._drafter.draft_level(request)
-        if self.root is None and level is not None:
-            self.root = level.logp[0]
-        return level and Level(*(part[:, :k] for part in level))
+        if self.root is not None:
+            return self._drafter.draft_level(request)
+        level = self._drafter.draft_level(replace(request, k=max(request.k, TOP_K)))
+        if level is not None:
+            self.root = level.logp[0, :TOP_K]
+        return level and Level(*(part[:, : request.k] for part in level))
 
 
 class EntropyTree(Policy):
@@ -321,7 +267,7 @@ class EntropyTree(Policy):
         self.settings = settings
         self.max_nodes = settings.max_nodes
         if settings.growth == "online":
-            self.max_fed = settings.max_fed
+            self.max_fed = 1 + settings.max_depth * (settings.max_nodes - 1)
         self.feedback = DepthFeedback(settings)
         self._alpha = START_ALPHA
         self._top: list[float] | None = None
@@ -331,12 +277,11 @@ class EntropyTree(Policy):
     ) -> DraftTree:
         """Draft the tree for the current confidence, no deeper than `room`."""
         self._recorder = recorder = RootRecorder(drafter)
-        if room == 0:
-            return DraftTree(root, chain(0))
         tree_plan = plan(self._alpha, self.settings, self.feedback.cap)
         online = self.settings.growth == "online"
         if online:
-            tree = grow_tree(recorder, root, room, tree_plan, draws)
+            request = LevelRequest(root, (-1,), TOP_K, 0, draws, min(tree_plan.depth, room))
+            tree = grow_tree(self, recorder, request, n_children=tree_plan.n_drafted)
         else:
             static = trim_paths(EAGLE_TREE, self.settings.max_nodes - 1)
             ranks = static if self._top is None else template(self._top, tree_plan)
@@ -363,9 +308,9 @@ class EntropyTree(Policy):
         root = self._recorder.root
         if root is None or tree.rows is None:
             return
+        super().update(tree, verdict)
         self.feedback.update(verdict.n_accepted)
-        k = min(TOP_K, root.shape[-1])
-        self._top = highest.topk(root.float()[None], k)[0][0].exp().tolist()
+        self._top = root.exp().tolist()
         self._alpha = confidence(self._top)
 
 

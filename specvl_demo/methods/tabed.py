@@ -127,7 +127,7 @@ class Mixture(Mixer):
         if self.settings.weights == "w-grid":
             return self._grid_statistics(logp, target)
         drafted = logp.exp().transpose(0, 1)
-        matches = _predicts(drafted, target.argmax(-1))
+        matches = (drafted.argmax(-1) == target.argmax(-1, keepdim=True)).float()
         if self.settings.weights == "kld":
             return torch.cat([divergence(target[:, None], drafted), matches], dim=1)
         return matches
@@ -162,7 +162,8 @@ class Mixture(Mixer):
             return self._best_on_grid(sums)
         # choice: the published code normalises the inverse errors; the paper prints their softmax.
         # A view without any error gets a huge finite weight, as in that code.
-        return _normalised_weights(sums[: len(self.views)].reciprocal().clamp_max(1e11))
+        raw = sums[: len(self.views)].reciprocal().clamp_max(1e11)
+        return raw / raw.sum()
 
     def _best_on_grid(self, sums: Tensor) -> Tensor:
         """Return the vector with most matches; ties go to the least divergence, then to the first
@@ -178,22 +179,6 @@ class Mixture(Mixer):
 def _safe_log(probabilities: Tensor) -> Tensor:
     """Return logarithms; a probability that underflowed to 0 counts as the smallest float."""
     return probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log_()
-
-
-def _predicts(probabilities: Tensor, tokens: Tensor) -> Tensor:
-    """Return [p, r]: 1.0 where no token of [p, r, V] is likelier than the given one [p]."""
-    index = tokens[:, None, None].expand(-1, probabilities.shape[1], 1)
-    return (probabilities.gather(-1, index).squeeze(-1) >= probabilities.amax(-1)).float()
-
-
-def _normalised_weights(raw: Tensor) -> Tensor:
-    """Return `raw / sum`; uniform if no view has any weight, that is, if none was ever right."""
-    total = raw.sum()
-    return torch.where(
-        total > 0,
-        raw / total.clamp_min(torch.finfo(raw.dtype).tiny),
-        torch.full_like(raw, 1 / raw.numel()),
-    )
 
 
 @dataclass(frozen=True)

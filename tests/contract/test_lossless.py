@@ -131,7 +131,7 @@ def test_the_size_chosen_for_a_machine_is_recorded_and_changes_no_answer(
 ):
     choice = choose("custom", {"policy": policy, limit: "auto"})
     answers, sizes = [], []
-    for costs in ({1: 1.0, 64: 1.0}, {1: 1.0, 8: 1.0, 9: 9.0}, {1: 1.0, 64: 64.0}):
+    for costs in ({1: 1.0, 64: 1.0}, {1: 1.0, 8: 1.0, 9: 9.0}, {1: 1.0, 64: 640.0}):
         monkeypatch.setitem(vars(models.target), "row_costs", costs)
         request = ask(models.target, PROMPTS[0], max_new_tokens=12)
         lane = Lane("l", build_parts(choice, models), SharedPrefill(request))

@@ -10,7 +10,7 @@ from specvl_demo.methods import base
 from specvl_demo.methods.base import METHODS, PARTS, SLOTS, choose
 from specvl_demo.methods.declare import Param, setting, tex
 from specvl_demo.methods.policies import ChainSettings
-from specvl_demo.methods.tree_size import path_probabilities, worthwhile_nodes
+from specvl_demo.methods.tree_size import FIXED, GROWN, Worth, worthwhile_nodes
 from tests.shared.refusals import refuses
 
 
@@ -153,16 +153,22 @@ ROWS = (1, 2, 4, 8, 16, 32, 64)
 
 def test_as_many_nodes_are_verified_as_pay():
     """A tree of n nodes emits so many tokens a round; made-up machines charge for its rows."""
-    likely = [p for p, _ in zip(path_probabilities((0.5, 0.25)), range(6), strict=False)]
-    assert likely == [0.5, 0.25, 0.25, 0.125, 0.125, 0.125], "of all paths, the highest first"
-    free, dear = dict.fromkeys(ROWS, 1.0), {n: float(n) for n in ROWS}
-    assert worthwhile_nodes(free, 2, 1025) == 64, "rows that cost nothing: as many as were timed"
-    assert worthwhile_nodes(free, 2, 26) == 26, "but no more than the method takes"
-    assert worthwhile_nodes(dear, 2, 1025) == 2 and worthwhile_nodes(dear, 5, 1025) == 5
+    free = dict.fromkeys(ROWS, 1.0)
+    assert worthwhile_nodes(free, 2, 1025, GROWN) == 64, "as many as were timed"
+    assert worthwhile_nodes(free, 2, 26, FIXED) == 26, "but no more than the method takes"
     jump = {n: 1.0 if n <= 8 else 4.0 for n in ROWS}
-    assert worthwhile_nodes(jump, 2, 1025) == 8, "rows that fit into a tile"
-    sizes = [worthwhile_nodes({n: 1 + a * n for n in ROWS}, 2, 99) for a in (0.3, 0.1, 0.03, 0.01)]
-    assert sizes == sorted(set(sizes)), "the cheaper rows are, the wider the tree"
+    assert worthwhile_nodes(jump, 2, 1025, FIXED) == 8, "rows that fit into a tile"
+
+
+def test_paths_are_verified_that_bring_more_than_their_rows():
+    """At first a step brings one token, and a path as much as it promises."""
+    likely = [0.9, 0.8, 0.4, 0.3, 0.2]
+    worth = Worth({1: 1.0, 9: 3.0})
+    before = worth.count(likely)
+    for _ in range(9):
+        worth.learn([1.0, *likely], [0, 1, 2])
+    assert (before, worth.count(likely)) == (4, 2)
+    assert Worth({1: 1.0, 3: 1.0, 64: 62.0}).count(likely) == 2, "two rows are free"
 
 
 def test_a_formula_is_read_from_tex():

@@ -295,7 +295,7 @@ def _param_entry(param: Param, paper: Any = None) -> JsonObject:
         "paper": paper,
         "min": param.low,
         "max": param.high,
-        "auto": param.auto,
+        "auto": bool(param.auto),
         "choices": list(param.choices.items()),
         "title": param.title or param.name.replace("_", " "),
         "help": param.help,
