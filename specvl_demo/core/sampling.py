@@ -91,7 +91,7 @@ class Sampler:
     ) -> None:
         """prompt: Its ids, of which the last n_prefix begin the answer. ends: Ids that end it."""
         self.sampling, self.device = sampling, device
-        self._emitted = self._n_prefix = n_prefix
+        self._emitted = n_prefix
         self._answer = list(prompt[len(prompt) - n_prefix :])
         self.level = torch.zeros((), device=device)
         if sampling.adjusts:

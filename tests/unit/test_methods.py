@@ -148,15 +148,12 @@ def test_a_limit_of_nodes_may_be_left_to_the_machine():
     refuses("between 2 and 1025", choose, "eagle2", {"policy": "best-first", "nodes": "some"})
 
 
-ROWS = (1, 2, 4, 8, 16, 32, 64)
-
-
 def test_as_many_nodes_are_verified_as_pay():
     """A tree of n nodes emits so many tokens a round; made-up machines charge for its rows."""
-    free = dict.fromkeys(ROWS, 1.0)
+    free = {1: 1.0, 64: 1.0}
     assert worthwhile_nodes(free, 2, 1025, GROWN) == 64, "as many as were timed"
     assert worthwhile_nodes(free, 2, 26, FIXED) == 26, "but no more than the method takes"
-    jump = {n: 1.0 if n <= 8 else 4.0 for n in ROWS}
+    jump = {1: 1.0, 8: 1.0, 9: 4.0, 64: 4.0}
     assert worthwhile_nodes(jump, 2, 1025, FIXED) == 8, "rows that fit into a tile"
 
 
@@ -168,7 +165,6 @@ def test_paths_are_verified_that_bring_more_than_their_rows():
     for _ in range(9):
         worth.learn([1.0, *likely], [0, 1, 2])
     assert (before, worth.count(likely)) == (4, 2)
-    assert Worth({1: 1.0, 3: 1.0, 64: 62.0}).count(likely) == 2, "two rows are free"
 
 
 def test_a_formula_is_read_from_tex():
