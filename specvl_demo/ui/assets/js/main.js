@@ -24,7 +24,6 @@ import { Painter } from './views/paint.js';
 import { RaceView } from './views/raceview.js';
 import { raceList } from './views/racelist.js';
 import { shrink } from './views/shrink.js';
-import { story } from './views/story.js';
 import { Tabs } from './views/tabs.js';
 import { themeButton } from './views/theme.js';
 import { W } from './words/words.js';
@@ -76,8 +75,7 @@ class Page {
 
   /** What draws, each with the state that it shows. */
   makeViews() {
-    const { api, catalog, form, followUps, race, stage } = this;
-    const url = api.url('plotly');
+    const { api, catalog, form, followUps, stage } = this;
     const on = {
       save: (as) => this.sharing.save(as),
       saves: Object.keys(W.run.saveAs),
@@ -90,10 +88,9 @@ class Page {
     const list = raceList(this.archive, (...run) => stage.again(...run));
     this.ask = formView(form, (asked) => api.server.method_panel(asked), list);
     this.chat = conversation(form, followUps);
-    this.story = story(race, () => this.replay.finish());
-    this.view = new RaceView({ ...this, url, on });
-    this.compare = compareView(this.bench, catalog, this.painter, url);
-    this.learn = learnView(catalog, this.painter, url, (example) => {
+    this.view = new RaceView({ ...this, on });
+    this.compare = compareView(this.bench, catalog, this.painter);
+    this.learn = learnView(catalog, this.painter, (example) => {
       form.choose(example);
       this.open('race');
     });
@@ -114,7 +111,7 @@ class Page {
     const brand = h('div.vl-brand', logo, h('h1', W.name), tagline);
     const machine = h('span.vl-machine', this.catalog.machine);
     const head = h('header.vl-top', skip, brand, this.tabs.node, machine, theme);
-    this.frame = h('div.vl', head, this.body, this.story.dialog);
+    this.frame = h('div.vl', head, this.body);
     this.root.replaceChildren(this.frame);
     if (!link.embedded()) return;
     head.hidden = ask.node.hidden = true;

@@ -8,7 +8,6 @@ import { first, parse } from './records/trace.js';
 import { download, h } from './views/dom.js';
 import { Painter } from './views/paint.js';
 import { RaceView } from './views/raceview.js';
-import { story } from './views/story.js';
 import { themeButton } from './views/theme.js';
 import { W } from './words/words.js';
 
@@ -20,17 +19,14 @@ const written = read('trace');
 const race = new Race(known.rules);
 const replay = new Replay(race);
 const painter = new Painter();
-const told = story(race, () => replay.finish());
 /** Nothing is told around a race that stays as it is. @type {any} */
 const nothing = { notice: { text: '', wrong: false }, offers: [], waiting: '', undrawn: false };
 const view = new RaceView({
   race,
   replay,
-  story: told,
   stage: Object.assign(new Emitter(), nothing),
   painter,
   catalog: known,
-  url: '',
   on: { save: () => download('race.trace.jsonl', `${written}\n`), saves: ['trace'] },
 });
 race.on('shown', () => point(race));
@@ -54,6 +50,4 @@ const head = h(
   themeButton(() => painter.redraw()),
 );
 const main = h('div.vl-main', h('div', turns, view.node));
-document
-  .getElementById('specvl')
-  ?.replaceChildren(h('div.vl.saved', head, h('div.vl-body', main), told.dialog));
+document.getElementById('specvl')?.replaceChildren(h('div.vl.saved', head, h('div.vl-body', main)));

@@ -9,6 +9,7 @@ const LEGEND_FIELDS = ['name', 'colour', 'dash', 'fill', 'help'];
 
 let loading = null;
 
+/** The drawing library, loaded once, by the first caller, from its `url`. @param {string} [url] */
 export function plotly(url) {
   loading ??= new Promise((resolve, reject) => {
     const load = () => resolve(window.Plotly);
@@ -38,11 +39,10 @@ function readColours(node) {
 
 export class Chart {
   /** @param {ChartSpec} spec */
-  constructor(spec, race, painter, plotlyUrl) {
+  constructor(spec, race, painter) {
     this.spec = spec;
     this.race = race;
     this.painter = painter;
-    this.plotlyUrl = plotlyUrl;
     this.legend = h('ul.vl-legend');
     this.note = h('p.vl-help.vl-chart-note');
     this.plot = h('div.vl-plot', { role: 'img', label: spec.title });
@@ -74,7 +74,7 @@ export class Chart {
   draw() {
     if (!window.Plotly) {
       const missing = () => put(this.plot, W.charts.unreachable);
-      plotly(this.plotlyUrl).then(() => this.update(true), missing);
+      plotly().then(() => this.update(true), missing);
       return;
     }
     this.colours = palettes[document.body.classList.contains('dark')] ??= readColours(this.node);

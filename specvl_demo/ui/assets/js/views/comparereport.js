@@ -8,8 +8,8 @@ import { COMPARE } from '../words/comparewords.js';
 import { W, fmt } from '../words/words.js';
 
 /** @param {Bench} bench */
-export function benchReport(bench, painter, plotlyUrl) {
-  const chart = new Chart(benchByDepth(bench), new Race(), painter, plotlyUrl);
+export function benchReport(bench, painter) {
+  const chart = new Chart(benchByDepth(bench), new Race(), painter);
   const origin = h('div.vl-help');
   const first = h('div');
   const map = h('div');

@@ -17,7 +17,7 @@ const writes = (bench, id, write) => ({
 });
 
 /** @param {Bench} bench */
-export function compareView(bench, { limits }, painter, plotlyUrl) {
+export function compareView(bench, { limits }, painter) {
   const label = W.ask.methods(limits.lanes);
   const boxes = bench.offered.map((method) => methodBox(bench, method));
   const methods = h('div.vl-methods', { role: 'group', label }, boxes);
@@ -35,7 +35,7 @@ export function compareView(bench, { limits }, painter, plotlyUrl) {
     put(about, COMPARE.about(bench.pair.title));
     put(cost, COMPARE.cost(answers, tokens, seconds, load));
   });
-  const report = benchReport(bench, painter, plotlyUrl);
+  const report = benchReport(bench, painter);
   bench.restore();
   return h('div.vl-compare', form, report);
 }

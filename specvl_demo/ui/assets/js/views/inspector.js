@@ -40,9 +40,8 @@ export function inspector(race, painter, names) {
     const open = Boolean(current && race.making(lane)?.round === current);
     if (current && current === told[0] && open === told[1]) return;
     told = [current, open];
-    const parts = current
-      ? aboutRound(race, lane, current, names, open)
-      : aboutSelected(race, lane, names);
+    const context = { race, lane, names };
+    const parts = current ? aboutRound(context, current, open) : aboutSelected(context);
     if (!parts) return;
     refill(head, parts.head);
     refill(body, current ? [...parts.body, hint()] : parts.body);
@@ -82,18 +81,18 @@ function sheet(race, node) {
 }
 
 /** Heading and body; null where what is selected is not there yet. */
-function aboutSelected(race, lane, names) {
-  const { selected } = race;
-  if (!selected || !lane) return { head: [], body: [hint()] };
-  const { token, node } = selected;
-  if (token !== undefined) return lane.tokens[token] ? aboutToken(race, lane, token, names) : null;
-  const round = lane.rounds[selected.round];
-  if (node !== undefined) return aboutUnused(race, lane, round, node, names);
-  return round ? aboutRound(race, lane, round, names) : { head: [], body: [hint()] };
+function aboutSelected(context) {
+  const { race, lane } = context;
+  const { token, node, round: index } = (lane && race.selected) ?? {};
+  if (token !== undefined) return lane.tokens[token] ? aboutToken(context, token) : null;
+  const round = lane?.rounds[index];
+  if (node !== undefined) return aboutUnused(context, round, node);
+  return round ? aboutRound(context, round) : { head: [], body: [hint()] };
 }
 
 /** open: its result is not shown yet. */
-function aboutRound(race, lane, round, names, open = false) {
+function aboutRound(context, round, open = false) {
+  const { lane, names } = context;
   const drafted = countDrafted(round);
   const facts = open
     ? W.inspect.roundGoing(drafted)
@@ -104,13 +103,14 @@ function aboutRound(race, lane, round, names, open = false) {
   const chips = round.tokens.map((token, i) => {
     const text = lane.said(first + i);
     const label = W.inspect.open(shown(text));
-    return opener(race, lane, first + i, tokenChip(text, token.origin), label);
+    return opener(context, first + i, tokenChip(text, token.origin), label);
   });
   const notes = noteList(noted(lane, round, names));
   return { head, body: [h('p.vl-chips', chips), phaseTimes(round), notes] };
 }
 
-function aboutToken(race, lane, token, names) {
+function aboutToken(context, token) {
+  const { race, lane } = context;
   const { at, id, round: index, ...own } = lane.tokens[token];
   const round = lane.rounds[index];
   const move = (step, sign, name) => {
@@ -131,16 +131,17 @@ function aboutToken(race, lane, token, names) {
   const draws =
     draw && W.inspect.draws(known(draw.gap, fmt.number), known(draw.overlap, fmt.percent));
   const parts = [
-    characterParts(race, lane, token),
+    characterParts(context, token),
     probabilityBars(draw ?? chancesOf(round, node), draws),
-    candidates(race, lane, round, round.path[at], id, token),
+    candidates(context, round, round.path[at], id, token),
   ];
   const why = whyWritten(lane, token);
-  return { head, body: explained(race, lane, round, names, { node, at, why, parts }) };
+  return { head, body: explained(context, round, { node, at, why, parts }) };
 }
 
 /** A node that is not in the answer. */
-function aboutUnused(race, lane, round, node, names) {
+function aboutUnused(context, round, node) {
+  const { lane } = context;
   const { tree, index } = round;
   const { kind, why, at } = whyUnused(lane, round, node);
   const chip = `code.tk.chip.${kind === 'rejected' ? kind : 'idle'}`;
@@ -149,25 +150,27 @@ function aboutUnused(race, lane, round, node, names) {
   const place = at < 0 ? null : lane.first(round) + at;
   const parts = node > 0 && [
     probabilityBars(chancesOf(round, node)),
-    candidates(race, lane, round, tree.parent[node], tree.tokens[node], place),
+    candidates(context, round, tree.parent[node], tree.tokens[node], place),
   ];
-  return { head, body: explained(race, lane, round, names, { node, at, why, parts }) };
+  return { head, body: explained(context, round, { node, at, why, parts }) };
 }
 
-function explained(race, lane, round, names, { node, at, why, parts }) {
+/** A body. at: the token's place in the round. */
+function explained({ race, lane, names }, round, { node, at, why, parts }) {
   const words = h('div.vl-inspect-words', h('p.vl-why', why), parts);
   const grid = h('div.vl-inspect-grid', words, sight(race, lane, round, at));
   return [grid, phaseTimes(round), noteList(noted(lane, round, names, node))];
 }
 
-function opener(race, lane, token, chip, label, current = null) {
+function opener({ race, lane }, token, chip, label, current = null) {
   const click = () => race.pick(lane, { token });
   const props = { label, 'aria-current': current, click };
   return h('button.vl-plainbutton', props, chip);
 }
 
 /** The tokens that form one character with this one; null if it forms one by itself. */
-function characterParts(race, lane, token) {
+function characterParts(context, token) {
+  const { lane } = context;
   const piece = lane.pieces[lane.tokens[token].piece];
   if (!piece || piece.stop - piece.start < 2) return null;
   const { start, stop, text } = piece;
@@ -175,21 +178,14 @@ function characterParts(race, lane, token) {
     const code = tokenChip(own.text || `#${own.id}`, lane.kind(own));
     const label = W.inspect.part(i + 1, W.origins[own.origin]);
     const current = start + i === token ? 'true' : null;
-    return opener(race, lane, start + i, code, label, current);
+    return opener(context, start + i, code, label, current);
   };
   const told = h('span.vl-hint', W.inspect.parts(shown(text), stop - start));
   return h('p.vl-chips', told, lane.tokens.slice(start, stop).map(chip));
 }
 
-/** Tokens likely after `node`. place: of the token `id` in the answer, null if it is none of it. */
-function candidates(race, lane, round, node, id, place) {
-  const found = likeliest(round, node, id);
-  if (!found) return h('p.vl-hint', W.inspect.light);
-  return candidateTable(found, id, (row) => candidate(race, lane, row, place));
-}
-
 /** A button that branches to the token, if the question can be asked again. */
-function candidate(race, lane, { id, text }, index) {
+function candidate({ race, lane }, { id, text }, index) {
   const word = shown(text);
   const code = h('code', { title: word }, word);
   const { ended, selected, meta } = race;
@@ -222,13 +218,18 @@ function probabilityBars({ target, drafter }, sentence = '') {
     : null;
 }
 
-/** id: of the inspected token; word(row): how a candidate is shown. */
-function candidateTable({ columns, rows }, id, word) {
+/** Tokens likely after `node`. place: of the inspected one, `id`, in the answer, null if it is none of it. */
+function candidates(context, round, node, id, place) {
+  const table = likeliest(round, node, id);
+  if (!table) return h('p.vl-hint', W.inspect.light);
+  const { columns, rows } = table;
   const cell = (p) =>
     p === undefined ? h('td', h('span', '·')) : h('td', h('i', width(p)), h('span', fmt.prob(p)));
   const line = (row) => {
     const cells = columns.map((column) => cell(row.prob.get(column)));
-    return tableRow(word(row), cells, { class: row.id === id ? 'chosen' : null });
+    return tableRow(candidate(context, row, place), cells, {
+      class: row.id === id ? 'chosen' : null,
+    });
   };
   const views = columns.map((column) => W.views[column] ?? column);
   const caption = h('caption.vl-hidden', W.inspect.candidates);

@@ -12,7 +12,7 @@ import { TreeView } from './tree.js';
 import { W } from '../words/words.js';
 
 /** watch(example): show the recorded race of an example. */
-export function learnView({ examples, methods, papers: names }, painter, plotlyUrl, watch) {
+export function learnView({ examples, methods, papers: names }, painter, watch) {
   const papers = names.flatMap((name) => methods.find((m) => m.name === name) ?? []);
   const others = methods.filter((m) => !papers.includes(m));
   const traced = examples.filter((e) => e.trace);
@@ -22,7 +22,7 @@ export function learnView({ examples, methods, papers: names }, painter, plotlyU
     const near = new IntersectionObserver((entries) => {
       if (!entries.some((entry) => entry.isIntersecting)) return;
       near.disconnect();
-      drawExample(live, example, painter, plotlyUrl);
+      drawExample(live, example, painter);
     });
     if (example) near.observe(live);
     const show = example && button(W.learn.watch(example.title), () => watch(example));
@@ -53,7 +53,7 @@ function wordsOf(method, show) {
 }
 
 /** The most instructive round's tree, and the method's own chart or what its drafter saw. */
-async function drawExample(node, example, painter, plotlyUrl) {
+async function drawExample(node, example, painter) {
   const race = new Race();
   const tree = new TreeView(race, painter);
   try {
@@ -63,7 +63,7 @@ async function drawExample(node, example, painter, plotlyUrl) {
   }
   const lane = race.focused;
   const [own] = lane.begin.charts;
-  const chart = own && new Chart(declared(own), race, painter, plotlyUrl);
+  const chart = own && new Chart(declared(own), race, painter);
   const looks = h('div');
   node.append(tree.node, chart?.node ?? looks);
   if (!chart)

@@ -10,9 +10,9 @@ export class RaceCharts {
   /** @type {Chart | null} */
   own = null;
 
-  constructor(race, painter, plotlyUrl) {
+  constructor(race, painter) {
     this.race = race;
-    this.make = (spec) => new Chart(spec, race, painter, plotlyUrl);
+    this.make = (spec) => new Chart(spec, race, painter);
     this.common = [speedup].map(this.make);
     this.node = h('div.vl-charts');
     this.chooseOwn();

@@ -9,6 +9,7 @@ import { inspector } from './inspector.js';
 import { RaceCharts } from './racecharts.js';
 import { raceHead } from './racehead.js';
 import { roundTable } from './rounds.js';
+import { story } from './story.js';
 import { strip } from './strip.js';
 import { track } from './track.js';
 import { TreeView } from './tree.js';
@@ -23,25 +24,26 @@ export class RaceView {
   scope = h('p.vl-scope');
 
   /** @param {{ race: Race, stage: Stage, on: Actions, [part: string]: any }} parts */
-  constructor({ race, stage, replay, painter, story, catalog, url: plotlyUrl, on }) {
+  constructor({ race, stage, replay, painter, catalog, on }) {
     this.race = race;
     this.stage = stage;
     this.painter = painter;
     this.tree = new TreeView(race, painter);
-    this.charts = new RaceCharts(race, painter, plotlyUrl);
+    this.charts = new RaceCharts(race, painter);
     this.offers = {
       follow: button(W.chat.follow, on.follow, 'vl-small', { title: W.chat.followHint }),
       again: button(W.run.rerun, on.again, 'vl-secondary', { sign: 'play' }),
       undrawn: button(W.run.measure, on.undrawn),
     };
     this.body = this.buildBody(on.back, catalog);
-    const { dialog, opener } = chase(replay, painter);
+    const told = story(replay);
+    const chased = chase(replay, painter);
     const start = h('div.vl-start', h('h2', W.start.title), this.starting);
     const { again, undrawn } = this.offers;
-    const offers = h('div.vl-offers', story.opener, opener, again, undrawn);
+    const offers = h('div.vl-offers', told.opener, chased.opener, again, undrawn);
     const head = [this.notice, start, raceHead(race, replay, on)];
     const says = h('div.vl-says', this.sentence, offers);
-    this.node = h('div.vl-race.idle', head, says, this.body, dialog);
+    this.node = h('div.vl-race.idle', head, says, this.body, told.dialog, chased.dialog);
     this.showOffers();
     this.listen();
   }

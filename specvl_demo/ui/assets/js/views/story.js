@@ -13,8 +13,9 @@ import { W } from '../words/words.js';
 const STEP_MS = 3500; // between two steps where the story plays by itself
 const SPELT_OUT = 3; // rounds whose guesses and check are two steps; a later one is one
 
-/** Dialog and opener. finish(): show the race on the page to its end. */
-export function story(race, finish) {
+/** Dialog and opener. @param {Replay} replay */
+export function story(replay) {
+  const { race } = replay;
   let [lane, steps, at] = [null, [], 0]; // who is told of, in which steps, and the one on the screen
   let timer = null; // of the next step, where the story plays by itself
 
@@ -47,7 +48,7 @@ export function story(race, finish) {
   const { dialog, fill } = overScreen(W.story, moves, screen.stage, screen.tools);
   dialog.addEventListener('close', () => playByItself(false));
   const open = async () => {
-    finish();
+    replay.finish();
     lane = protagonist(race);
     steps = [{}, ...lane.rounds.flatMap(stepsOf), { over: true }];
     refill(screen.pictures, stills(race.meta.shown));
