@@ -25,7 +25,7 @@ import { RaceView } from './views/raceview.js';
 import { raceList } from './views/racelist.js';
 import { shrink } from './views/shrink.js';
 import { Tabs } from './views/tabs.js';
-import { themeButton } from './views/theme.js';
+import { topLine } from './views/topline.js';
 import { W } from './words/words.js';
 
 const STILL = matchMedia('(prefers-reduced-motion: reduce)');
@@ -105,12 +105,9 @@ class Page {
     const main = h('div.vl-main', { tabindex: '-1' }, Object.values(this.tabs.panels));
     const skip = button(W.skip, () => main.focus(), 'vl-small vl-hidden');
     this.body.append(ask.node, main);
-    const theme = themeButton(() => this.painter.redraw());
     const logo = h('img', { src: this.api.url('logo'), alt: '', width: 24, height: 24 });
-    const tagline = h('p', W.tagline, h('span', W.watched));
-    const brand = h('div.vl-brand', logo, h('h1', W.name), tagline);
-    const machine = h('span.vl-machine', this.catalog.machine);
-    const head = h('header.vl-top', skip, brand, this.tabs.node, machine, theme);
+    const parts = { skip, logo, tabs: this.tabs.node };
+    const head = topLine(this.painter, this.catalog.machine, parts);
     this.frame = h('div.vl', head, this.body);
     this.root.replaceChildren(this.frame);
     if (!link.embedded()) return;

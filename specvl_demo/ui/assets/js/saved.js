@@ -8,7 +8,7 @@ import { first, parse } from './records/trace.js';
 import { download, h } from './views/dom.js';
 import { Painter } from './views/paint.js';
 import { RaceView } from './views/raceview.js';
-import { themeButton } from './views/theme.js';
+import { topLine } from './views/topline.js';
 import { W } from './words/words.js';
 
 /** @param {string} id of an element of the file */
@@ -41,13 +41,6 @@ const earlier = known.earlier.map(({ question: asked, answer }) =>
   h('li', h('p', h('b', asked || W.chat.nothing), h('span', answer))),
 );
 const turns = h('section.vl-conversation', { hidden: !earlier.length }, h('ol.vl-turns', earlier));
-const brand = h('div.vl-brand', h('h1', W.name), h('p', W.tagline, h('span', W.watched)));
-const where = h('span.vl-machine', { title: machine }, machine);
-const head = h(
-  'header.vl-top',
-  brand,
-  where,
-  themeButton(() => painter.redraw()),
-);
+const head = topLine(painter, machine);
 const main = h('div.vl-main', h('div', turns, view.node));
 document.getElementById('specvl')?.replaceChildren(h('div.vl.saved', head, h('div.vl-body', main)));

@@ -72,7 +72,7 @@ export class Lane {
       if (token.text) this.join(token.text);
     });
     this.rounds.push(round);
-    this.totals.push(plus(this.totals[this.totals.length - 1], round));
+    this.totals.push(plus(this.totals.at(-1), round));
     this.whole.push(this.pieces.length);
   }
 
@@ -122,7 +122,7 @@ export class Lane {
       text,
       origin: RANK.find((kind) => kinds.has(kind)) ?? 'target',
       mixed: kinds.size > 1,
-      round: parts[parts.length - 1].round,
+      round: parts.at(-1).round,
     });
     this.waiting = 0;
   }
@@ -135,7 +135,7 @@ export class Lane {
 
   /** Seconds of every decoding of the answer. */
   get timings() {
-    return [this.totals[this.totals.length - 1].clock_s, ...(this.end?.again ?? [])];
+    return [this.totals.at(-1).clock_s, ...(this.end?.again ?? [])];
   }
 
   /** Seconds before the first round. */
@@ -216,11 +216,11 @@ export const leaves = ({ parent }) => [...parent.keys()].filter((i) => !parent.i
 /** The drafter's best continuation that was rejected; none if the target added no token of its own.
  *  @param {Round} round @returns {number[]} */
 export function rejected(round) {
-  if (round.tokens[round.tokens.length - 1].origin !== 'target') return [];
+  if (round.tokens.at(-1).origin !== 'target') return [];
   const kids = children(round.tree);
   const out = [];
-  const [last] = round.path.slice(-1);
-  for (let [node] = kids[last]; node !== undefined; [node] = kids[node]) out.push(node);
+  for (let [node] = kids[round.path.at(-1)]; node !== undefined; [node] = kids[node])
+    out.push(node);
   return out;
 }
 

@@ -12,7 +12,7 @@ export function rowsOf(kids, path) {
   const walk = (i) => {
     const own = kids[i].sort((a, b) => Number(path.includes(b)) - Number(path.includes(a)));
     own.forEach(walk);
-    row[i] = own.length ? (row[own[0]] + row[own[own.length - 1]]) / 2 : leaves++;
+    row[i] = own.length ? (row[own[0]] + row[own.at(-1)]) / 2 : leaves++;
   };
   walk(0);
   return { row, leaves };

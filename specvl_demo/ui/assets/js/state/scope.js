@@ -37,10 +37,9 @@ export function better(catalog, request) {
   if (!pair || pair.knows === 'anything') return undefined;
   const other = pair.knows === 'scenes' ? 'photographs' : 'scenes';
   const { media, history } = request;
-  const bare = !media.length && !history.some((turn) => turn.media.length);
   const fits = media.length
     ? media.every((item) => kind(item, catalog) !== pair.knows)
-    : bare && other === 'photographs';
+    : other === 'photographs' && !history.some((turn) => turn.media.length);
   return fits ? catalog.pairs.find((p) => p.available && p.knows === other) : undefined;
 }
 

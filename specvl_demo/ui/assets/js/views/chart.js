@@ -83,7 +83,7 @@ export class Chart {
     this.node.classList.toggle('empty', !traces);
     put(this.note, note || '');
     this.writeLegend(drawing.legend ?? []);
-    if (say) this.plot.setAttribute('aria-label', say);
+    if (say) this.plot.ariaLabel = say;
     const { clientWidth: width, clientHeight: height } = this.plot;
     if (!traces || !width) return;
     this.revision += 1;

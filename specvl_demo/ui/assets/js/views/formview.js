@@ -30,7 +30,7 @@ export function formView(form, ask, races) {
   /** On a small screen the form is folded away under its own button. */
   const unfold = (open = !node.classList.contains('open')) => {
     node.classList.toggle('open', open);
-    more.setAttribute('aria-expanded', open);
+    more.ariaExpanded = open;
     if (!open) return;
     question.input.focus({ preventScroll: true });
     // Only when it is laid out: until then the browser holds what is in sight where it is.
@@ -49,7 +49,7 @@ export function formView(form, ask, races) {
     h('div.vl-ask-rest', pairChoice(form), parameters),
   );
   const { input } = question;
-  form.on('say', () => node.setAttribute('aria-busy', form.running));
+  form.on('say', () => (node.ariaBusy = form.running));
   // Where it is folded away, it opens.
   form.on('focus', () => (more.offsetParent ? unfold(true) : input.focus()));
   form.on('answered', () => {
@@ -124,8 +124,8 @@ function followLine(form) {
     form.followUp = on;
     form.changed();
   };
-  const box = checkbox(follow, { id: 'vl-keep-on' });
-  const keeping = h('label', { for: 'vl-keep-on' }, box, W.chat.keepOn);
+  const box = checkbox(follow);
+  const keeping = h('label', box, W.chat.keepOn);
   const anew = button(W.chat.clear, () => form.emit('fresh'));
   const node = h('div.vl-help.vl-turn', { role: 'status' }, says, anew, keeping);
   form.on('change turns', () => {

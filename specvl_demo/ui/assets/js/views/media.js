@@ -106,11 +106,11 @@ async function openCamera(files, node) {
     button(W.media.take, take, 'vl-primary'),
     button(W.media.cancel, () => dialog.close(), 'vl-secondary'),
   );
-  const dialog = h('dialog.vl-dialog', { label: W.media.camera }, video, buttons);
-  dialog.addEventListener('close', () => {
+  const close = () => {
     stream.getTracks().forEach((t) => t.stop());
     dialog.remove();
-  });
+  };
+  const dialog = h('dialog.vl-dialog', { label: W.media.camera, close }, video, buttons);
   node.append(dialog);
   dialog.showModal();
 }
@@ -118,7 +118,6 @@ async function openCamera(files, node) {
 function takePicture(files, video) {
   const canvas = h('canvas', { width: video.videoWidth, height: video.videoHeight });
   canvas.getContext('2d').drawImage(video, 0, 0);
-  const type = 'image/jpeg';
-  const add = (blob) => files.add([new File([blob], 'camera.jpg', { type })]);
-  canvas.toBlob(add, type, 0.9);
+  const add = (blob) => files.add([new File([blob], 'camera.jpg', { type: blob.type })]);
+  canvas.toBlob(add, 'image/jpeg', 0.9);
 }

@@ -62,7 +62,7 @@ function chipOf(form, method, note) {
   const show = () => {
     const refusal = form.refusal(method);
     box.checked = form.request.methods.includes(name);
-    box.setAttribute('aria-disabled', refusal !== null); // it can still be reached, to be told why
+    box.ariaDisabled = refusal !== null; // it can still be reached, to be told why
     node.hidden = form.pairFacts.methods[name] !== true && !box.checked;
     node.classList.toggle('off', refusal !== null);
     node.title = refusal ?? help;

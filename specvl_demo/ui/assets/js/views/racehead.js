@@ -58,7 +58,7 @@ function player(replay) {
     if (node.hidden) return;
     const head = race.head ?? duration;
     scrubber.value = Math.round((STEPS * head) / duration);
-    scrubber.setAttribute('aria-valuetext', fmt.seconds(head));
+    scrubber.ariaValueText = fmt.seconds(head);
     put(time, `${head.toFixed(2)} / ${duration.toFixed(2)} s`);
     put(speed, stretched ? W.player.shown(stretch) : W.player.trueSpeed);
     speed.hidden = stretch === 1;
@@ -77,7 +77,7 @@ function player(replay) {
 function saveMenu(onsave, kinds) {
   const open = (on) => {
     list.hidden = !on;
-    opener.setAttribute('aria-expanded', on);
+    opener.ariaExpanded = on;
   };
   const turn = () => open(list.hidden);
   const opener = button(W.run.save, turn, 'vl-small', { sign: 'save', 'aria-expanded': 'false' });

@@ -61,13 +61,13 @@ export class RaceView {
   }
 
   legend() {
-    const box = checkbox((on) => this.node.classList.toggle('rejects', on), { id: 'vl-rejected' });
+    const box = checkbox((on) => this.node.classList.toggle('rejects', on));
     const mark = (origin) => {
       const title = W.learn.origins[origin] ?? W.legend.otherHelp;
       return h(`span.tk.${origin}`, { title, text: W.legend[origin] });
     };
     const marks = ['draft', 'relaxed', 'target', 'other', 'rejected'].map(mark);
-    const shows = h('label', { for: 'vl-rejected' }, box, W.legend.showRejected);
+    const shows = h('label', box, W.legend.showRejected);
     return h('div.vl-textlegend', { role: 'note', label: W.legend.title }, marks, shows);
   }
 

@@ -44,7 +44,7 @@ export class Tabs {
     if (other) history.pushState(null, '', `#${name}`);
     for (const tab of this.tabs) {
       const on = tab.dataset.view === name;
-      tab.setAttribute('aria-selected', String(on));
+      tab.ariaSelected = on;
       tab.tabIndex = on ? 0 : -1;
       this.panels[tab.dataset.view].hidden = !on;
     }

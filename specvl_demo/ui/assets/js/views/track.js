@@ -77,8 +77,8 @@ function drawProgress(race, lane, { row, name, switches, fill, bar, count, share
   row.classList.toggle('over', race.over(lane));
   const most = lane.complete ? lane.tokens.length : lane.begin.max_new_tokens;
   fill.style.transform = `scaleX(${Math.min(1, t.n_tokens / Math.max(1, most))})`;
-  bar.setAttribute('aria-valuenow', t.n_tokens);
-  bar.setAttribute('aria-valuemax', most);
+  bar.ariaValueNow = t.n_tokens;
+  bar.ariaValueMax = most;
   put(count, String(t.n_tokens));
   PHASES.forEach((phase, i) => {
     const share = t.clock_s > 0 ? t[phase] / t.clock_s : 0;

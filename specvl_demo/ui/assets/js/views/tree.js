@@ -106,7 +106,7 @@ export class TreeView {
     if (!round) {
       this.svg.replaceChildren();
       this.drawn = this.spots = null;
-      this.box.setAttribute('aria-label', W.tree.title);
+      this.box.ariaLabel = W.tree.title;
       put(this.facts, '');
       return;
     }
@@ -120,7 +120,7 @@ export class TreeView {
         ? W.tree.making(...told, making.verified > 0)
         : W.tree.facts(...told, countKept(round));
     put(this.facts, facts);
-    this.slider.setAttribute('aria-valuetext', facts);
+    this.slider.ariaValueText = facts;
     const width = this.box.clientWidth;
     if (!width) return;
     const height = this.height(lane);
@@ -136,7 +136,7 @@ export class TreeView {
     const { box, parts, picked, spots } = this;
     parts.forEach(({ node }, i) => {
       node.classList.toggle('picked', i === picked);
-      node.setAttribute('aria-selected', i === picked);
+      node.ariaSelected = i === picked;
     });
     if (spots[picked]) box.setAttribute('aria-activedescendant', `${this.id}-${picked}`);
     else box.removeAttribute('aria-activedescendant');
@@ -206,7 +206,7 @@ export class TreeView {
     this.svg.style.height = `${tall}px`;
     this.svg.replaceChildren(...groups, this.sweep);
     const tokens = round.tokens.map((t, i) => `${shown(said(i))} (${W.origins[t.origin]})`);
-    this.box.setAttribute('aria-label', W.tree.say(round.index, drafted - 1, tokens));
+    this.box.ariaLabel = W.tree.say(round.index, drafted - 1, tokens);
   }
 
   /** A diamond for the target's own token, else a circle as large as it is likely. */
@@ -285,7 +285,7 @@ function place(plan, words, prob, width, most, lines) {
   // The words behind the leaves need room too.
   const scale = Math.min(2.2, Math.max(1, (room - Math.max(0, ...over)) / least));
   const columns = [PAD.left];
-  for (const step of need) columns.push(columns[columns.length - 1] + step * scale);
+  for (const step of need) columns.push(columns.at(-1) + step * scale);
   const ends = plan.depth.map(
     (d, i) => columns[d] + (plan.inner[i] ? labelWidth(i) + 3 : behindLeaf(i)),
   );

@@ -79,7 +79,7 @@ export class WhatIf {
     const set = (value) => {
       this.values[key] = value;
       const told = write(value);
-      input.setAttribute('aria-valuetext', told);
+      input.ariaValueText = told;
       put(out, told);
       this.shown = Infinity;
       this.painter.soon(this.draw);
@@ -146,7 +146,7 @@ export class WhatIf {
     const at = (gamma) => simulate(known, { ...values, gamma }).speedup;
     const points = Array.from({ length: LONGEST }, (_, i) => at(i + 1));
     refill(curve, partsOf(points, [values.gamma, speedup], curve.clientWidth));
-    curve.setAttribute('aria-label', WHATIF.curveSay(values.gamma, speedup.toFixed(2)));
+    curve.ariaLabel = WHATIF.curveSay(values.gamma, speedup.toFixed(2));
   }
 }
 
@@ -156,7 +156,7 @@ function drawRounds(node, rounds) {
   const block = ({ kept }) =>
     h('span', wide(kept + 1), kept > 0 && h('i.draft', wide(kept)), h('i.target', wide(1)));
   refill(node, rounds.map(block));
-  node.setAttribute('aria-label', WHATIF.roundsSay(rounds.length));
+  node.ariaLabel = WHATIF.roundsSay(rounds.length);
 }
 
 /** From 0 to `most`, five of them at most. */

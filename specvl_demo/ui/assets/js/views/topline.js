@@ -1,0 +1,26 @@
+/* The line above the page. Light or dark is the system's choice until the visitor makes one, which this browser
+   remembers. */
+
+import { store, stored } from '../state/keep.js';
+import { h, iconButton } from './dom.js';
+import { W } from '../words/words.js';
+
+const KEY = 'specvl-theme';
+
+/** live: what only a page with a server has. */
+export function topLine(painter, machine, live = {}) {
+  const tagline = h('p', W.tagline, h('span', W.watched));
+  const brand = h('div.vl-brand', live.logo, h('h1', W.name), tagline);
+  const where = h('span.vl-machine', { title: machine }, machine);
+  return h('header.vl-top', live.skip, brand, live.tabs, where, themeButton(painter));
+}
+
+function themeButton(painter) {
+  const kept = stored(KEY);
+  if (kept) document.body.classList.toggle('dark', kept === 'dark');
+  return iconButton('sun', W.theme, () => {
+    const dark = document.body.classList.toggle('dark');
+    store(KEY, dark ? 'dark' : 'light');
+    painter.redraw();
+  });
+}
