@@ -170,7 +170,7 @@ def test_what_if_follows_its_sliders(opened):
     opened.get_by_role("button", name="As recorded").click()
     expect(value.nth(2)).to_have_text(measured)
     spoken = re.compile(r"times at \d+")
-    expect(opened.locator(".vl-curve").first).to_have_attribute("aria-label", spoken)
+    expect(opened.locator(".vl-whatif .vl-plot")).to_have_attribute("aria-label", spoken)
 
 
 def test_methods_are_in_sight_and_one_too_many_says_why_not(opened):

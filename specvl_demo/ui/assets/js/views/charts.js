@@ -86,7 +86,7 @@ export const speedup = {
   },
 };
 
-const lineAtOne = ({ muted: color }) => ({
+export const lineAtOne = ({ muted: color }) => ({
   ...{ type: 'line', xref: 'paper', x0: 0, x1: 1, y0: 1, y1: 1 },
   line: { color, width: 1, dash: 'dot' },
 });

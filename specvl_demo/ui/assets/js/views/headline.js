@@ -1,7 +1,7 @@
 /* The sentence above the race: how the lanes compare, how it ended. Its parts are texts and elements. */
 
 import { h } from './dom.js';
-import { ENDS, withEndMark } from '../records/text.js';
+import { ENDS, laid, withEndMark } from '../records/text.js';
 import { best, drafterInWords } from '../records/highlights.js';
 import { differences, doubt, doubts, hedged } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
@@ -53,7 +53,7 @@ const doubtfulSpeed = (tau, doubted) =>
 /** As it is known of an example, or by the words that differ. */
 function price(race, who, differs, quoted) {
   if (differs && race.meta.price) return W.headline.known(race.meta.price);
-  const changes = quoted && differs.changes.map((pair) => pair.map(start));
+  const changes = quoted && differs.changes.map((pair) => pair.map((t) => laid(t.trim(), 31)));
   return quoted ? W.headline.price(who, changes) : '.';
 }
 
@@ -79,9 +79,4 @@ function answers(race, lanes, differs) {
     alike.length && W.headline.alike(names(alike), differs),
     apart.length && W.headline.apart(names(apart)),
   ];
-}
-
-function start(text) {
-  const words = text.trim();
-  return words.length > 32 ? `${words.slice(0, 31)}…` : words;
 }

@@ -66,19 +66,12 @@ function preview({ kind, file }) {
   return thumbnail({ kind, url }, { load: free, loadeddata: free, error: free });
 }
 
-/** Take what is dropped on the well, and pasted anywhere. */
+/** Light up below files that may be dropped here (main.js takes them); take what is pasted anywhere. */
 function listen(files, node) {
-  const over = (on) => (e) => {
-    if (!e.dataTransfer.types.includes('Files')) return;
-    e.preventDefault();
-    node.classList.toggle('over', on);
-  };
+  const over = (on) => (e) =>
+    node.classList.toggle('over', on && e.dataTransfer.types.includes('Files'));
   node.addEventListener('dragover', over(true));
-  node.addEventListener('dragleave', over(false));
-  node.addEventListener('drop', (e) => {
-    over(false)(e);
-    files.add([...e.dataTransfer.files]);
-  });
+  for (const end of ['dragleave', 'drop']) node.addEventListener(end, over(false));
   document.addEventListener('paste', (e) => {
     const pasted = [...(e.clipboardData?.files ?? [])];
     if (!pasted.length || !node.isConnected) return;

@@ -1,20 +1,36 @@
 /* When things are drawn: text, tree and inspector in the next frame, charts one a frame, in frames without text, as
    often as all can afford. While lanes compute, a pace (drawing.js) says how seldom. Nothing is drawn out of sight. */
 
-const FREE = { text: 0, heavy: 0 };
 const SHARE = 0.25; // of the main thread, for all charts
 const SHORTEST_MS = 200; // between two drawings of a chart
 const LONGEST_MS = 480;
 const PATIENCE_MS = 150; // how long a chart gives way to text
 
+/** Drawings that are asked for; after them the next of their kind wait. */
+class Batch {
+  fns = new Set();
+  due = 0;
+  wait = 0;
+
+  get next() {
+    return this.fns.size && this.wait < Infinity ? this.due : Infinity;
+  }
+
+  run(now = 0) {
+    this.due = now + this.wait;
+    const all = [...this.fns];
+    this.fns.clear();
+    for (const fn of all) fn();
+  }
+}
+
 export class Painter {
-  asked = new Set();
-  texts = { fns: new Set(), due: 0 };
-  heavy = { fns: new Set(), due: 0 };
+  asked = new Batch();
+  texts = new Batch();
+  heavy = new Batch();
   charts = new Map(); // by element
   scheduled = false;
   later = null;
-  pace = FREE;
 
   constructor() {
     const see = (entries) => {
@@ -54,13 +70,14 @@ export class Painter {
   /** Keep to a pace while lanes compute; null: they are done. */
   computing(pace) {
     if (pace) this.catchUp();
-    this.pace = pace ?? FREE;
-    for (const one of [this.texts, this.heavy, ...this.charts.values()]) one.due = 0;
+    this.texts.wait = pace?.text ?? 0;
+    this.heavy.wait = pace?.heavy ?? 0;
+    for (const drawing of [...this.batches, ...this.charts.values()]) drawing.due = 0;
     this.requestFrame();
   }
 
   catchUp() {
-    callAll(this.heavy.fns);
+    this.heavy.run();
     for (const chart of this.charts.values()) {
       if (chart.dirty) chart.draw();
       chart.dirty = false;
@@ -69,20 +86,26 @@ export class Painter {
 
   /** In the next frame: the visitor asked for it. */
   now(fn) {
-    this.asked.add(fn);
-    this.requestFrame();
+    this.add(this.asked, fn);
   }
 
   /** Text, once however often it is asked for. */
   soon(fn) {
-    this.texts.fns.add(fn);
-    this.requestFrame();
+    this.add(this.texts, fn);
   }
 
   /** More than text. */
   affordably(fn) {
-    this.heavy.fns.add(fn);
+    this.add(this.heavy, fn);
+  }
+
+  add(batch, fn) {
+    batch.fns.add(fn);
     this.requestFrame();
+  }
+
+  get batches() {
+    return [this.asked, this.texts, this.heavy];
   }
 
   requestFrame() {
@@ -93,23 +116,14 @@ export class Painter {
 
   frame = (now) => {
     this.scheduled = false;
-    const written = [
-      callAll(this.asked),
-      this.runDue(this.texts, now, this.pace.text),
-      this.runDue(this.heavy, now, this.pace.heavy),
-    ].some(Boolean);
-    this.drawChart(now, written);
+    const due = this.batches.filter(({ next }) => next <= now);
+    for (const batch of due) batch.run(now);
+    this.drawChart(now, due.length > 0);
     this.sleepUntilDue(now);
   };
 
-  runDue(kind, now, wait) {
-    if (!kind.fns.size || kind.due > now || wait === Infinity) return false;
-    kind.due = now + wait;
-    return callAll(kind.fns);
-  }
-
   get waitingCharts() {
-    if (this.pace.heavy === Infinity) return [];
+    if (this.heavy.wait === Infinity) return [];
     return [...this.charts.values()]
       .filter((chart) => chart.visible && chart.dirty)
       .sort((a, b) => a.due - b.due);
@@ -123,17 +137,12 @@ export class Painter {
     next.draw();
     next.cost = 0.7 * next.cost + 0.3 * (performance.now() - start);
     const wait = Math.min(LONGEST_MS, Math.max(SHORTEST_MS, this.cost / SHARE));
-    next.due = now + Math.max(wait, this.pace.heavy);
+    next.due = now + Math.max(wait, this.heavy.wait);
   }
 
   sleepUntilDue(now) {
-    const due = [
-      this.asked.size ? 0 : Infinity,
-      this.texts.fns.size && this.pace.text < Infinity ? this.texts.due : Infinity,
-      this.heavy.fns.size && this.pace.heavy < Infinity ? this.heavy.due : Infinity,
-      this.waitingCharts[0]?.due ?? Infinity,
-    ];
-    const wait = Math.min(...due) - now;
+    const due = this.batches.map(({ next }) => next);
+    const wait = Math.min(...due, this.waitingCharts[0]?.due ?? Infinity) - now;
     clearTimeout(this.later);
     if (wait <= 0) this.requestFrame();
     else if (wait < Infinity) this.later = setTimeout(() => this.requestFrame(), wait);
@@ -144,12 +153,4 @@ export class Painter {
     const visible = [...this.charts.values()].filter((chart) => chart.visible);
     return visible.reduce((sum, { cost }) => sum + cost, 0);
   }
-}
-
-/** Returns whether there were any. */
-function callAll(fns) {
-  const all = [...fns];
-  fns.clear();
-  for (const fn of all) fn();
-  return all.length > 0;
 }

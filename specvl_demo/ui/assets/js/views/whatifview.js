@@ -1,13 +1,14 @@
 /* The race simulated with a better drafter, a longer draft, another cost, and the formula. */
 
-import { button, folded, h, put, refill, slider, svg, term } from './dom.js';
+import { Chart } from './chart.js';
+import { lineAtOne, scatter } from './charts.js';
+import { button, folded, h, put, refill, slider, term } from './dom.js';
 import { breakEven, learn, payOff, simulate } from '../records/simulate.js';
 import { doubt, hedged } from '../records/verdict.js';
 import { WHATIF } from '../words/whatifwords.js';
 import { W, fmt } from '../words/words.js';
 
 const LONGEST = 20; // draft
-const BOX = { left: 60, top: 14, bottom: 150 }; // of a curve
 const RATE_MS = 45; // a step of the autoregressive lane, on screen
 
 export class WhatIf {
@@ -21,13 +22,12 @@ export class WhatIf {
     this.says = h('p.vl-whatif-says', { 'aria-live': 'polite' });
     this.formula = h('p.vl-whatif-formula');
     this.why = h('div.vl-help');
-    this.curve = svg('svg.vl-curve', { role: 'img' });
-    new ResizeObserver(() => painter.soon(this.draw)).observe(this.curve);
+    this.curve = new Chart(curveOf(this), race, painter);
     this.rounds = h('div.vl-rounds-strip', { role: 'img' });
     const card = (...parts) => h('section.vl-card.vl-whatif-race', ...parts);
     const bars = [...this.bars.map(({ node }) => node), h('div.vl-buttons', this.again)];
     const raced = card(this.says, bars, this.rounds);
-    const cards = h('div.vl-stack', raced, card(this.formula, this.curve, this.why));
+    const cards = h('div.vl-stack', raced, card(this.formula, this.why), this.curve.node);
     this.node = folded(
       'details.vl-card.vl-whatif',
       WHATIF.title,
@@ -69,6 +69,7 @@ export class WhatIf {
     this.sliders.replaceChildren(...sliders, this.reset);
     this.shown = Infinity;
     this.draw();
+    this.curve.update(true);
   };
 
   valueSlider(key, bounds) {
@@ -83,6 +84,7 @@ export class WhatIf {
       put(out, told);
       this.shown = Infinity;
       this.painter.soon(this.draw);
+      this.curve.update(true);
     };
     const [title, help] = WHATIF.sliders[key];
     const input = slider(title, max, set, { min, step, id: `vl-w-${key}` });
@@ -108,7 +110,7 @@ export class WhatIf {
 
   draw = () => {
     const { known, values, bars } = this;
-    if (!known || !values || !this.node.open) return; // the box is sized before it is loaded
+    if (!known || !values || !this.node.open) return;
     const made = simulate(known, values);
     const { recorded, n } = known;
     const { focused } = this.race;
@@ -138,16 +140,7 @@ export class WhatIf {
     const [v, c] = [made.verify, values.draft].map((x) => x.toFixed(3));
     put(this.formula, WHATIF.formula({ tau: made.tau.toFixed(2), v, gamma: values.gamma, c, s }));
     drawRounds(this.rounds, (same ? recorded : made).rounds);
-    this.drawCurve(made);
   };
-
-  drawCurve({ speedup }) {
-    const { curve, known, values } = this;
-    const at = (gamma) => simulate(known, { ...values, gamma }).speedup;
-    const points = Array.from({ length: LONGEST }, (_, i) => at(i + 1));
-    refill(curve, partsOf(points, [values.gamma, speedup], curve.clientWidth));
-    curve.ariaLabel = WHATIF.curveSay(values.gamma, speedup.toFixed(2));
-  }
 }
 
 /** As blocks: guessed tokens green, the target's own blue. */
@@ -159,29 +152,31 @@ function drawRounds(node, rounds) {
   node.ariaLabel = WHATIF.roundsSay(rounds.length);
 }
 
-/** From 0 to `most`, five of them at most. */
-function ticks(most) {
-  const every = Math.ceil(most / 5);
-  return Array.from({ length: Math.floor(most / every) + 1 }, (_, i) => i * every);
-}
-
-/** Of the curve. points: speedups of draft lengths from 1. */
-function partsOf(points, [gamma, now], width) {
-  const { left, top, bottom } = BOX;
-  const right = width - 14;
-  const most = Math.max(1.2, ...points) * 1.08;
-  const x = (length) => left + ((length - 1) / (LONGEST - 1)) * (right - left);
-  const y = (speedup) => bottom - (speedup / most) * (bottom - top);
-  const text = (at, up, words, more = {}) =>
-    svg('text', { x: at, y: up, 'text-anchor': 'middle', text: words, ...more });
-  const line = points.map((s, i) => `${i ? 'L' : 'M'}${x(i + 1).toFixed(1)} ${y(s).toFixed(1)}`);
-  return [
-    svg('line.one', { x1: left, x2: right, y1: y(1), y2: y(1) }),
-    ...ticks(most).map((s) => text(left - 6, y(s) + 4, `${s}×`, { 'text-anchor': 'end' })),
-    text(-(top + bottom) / 2, 14, WHATIF.axis, { transform: 'rotate(-90)' }),
-    svg('path', { d: line.join('') }),
-    svg('circle.now', { cx: x(gamma), cy: y(now), r: 6 }),
-    ...[1, 5, 10, 15, LONGEST].map((length) => text(x(length), bottom + 20, length)),
-    text((left + right) / 2, bottom + 43, WHATIF.curve),
-  ];
-}
+/** Speedup by draft length, with the sliders' other values. @param {WhatIf} whatIf @returns {ChartSpec} */
+const curveOf = (whatIf) => ({
+  id: 'what-if',
+  title: WHATIF.curve,
+  help: '',
+  x: WHATIF.length,
+  y: W.charts.times,
+  whole: true,
+  build(race, colours) {
+    const { known, values } = whatIf;
+    if (!known || !values) return null;
+    const lengths = Array.from({ length: LONGEST }, (_, i) => i + 1);
+    const speeds = lengths.map((gamma) => simulate(known, { ...values, gamma }).speedup);
+    const { gamma } = values;
+    const now = speeds[gamma - 1];
+    const marker = { color: colours.draft, size: 12 };
+    return {
+      traces: [
+        scatter(lengths, speeds, { line: { color: colours.draft } }),
+        scatter([gamma], [now], { mode: 'markers', marker }),
+      ],
+      shapes: [lineAtOne(colours)],
+      xend: LONGEST + 1,
+      ymax: 1.08 * Math.max(1.2, ...speeds),
+      say: WHATIF.curveSay(gamma, now.toFixed(2)),
+    };
+  },
+});

@@ -22,9 +22,9 @@ export const WHATIF = {
   unsure: (s, why, as) =>
     `${why} ${as ? 'The figures as they stand' : 'With these values the figures'} would make ${s}×: treat that with care.`,
   formula: (f) => `speedup = τ / (v + γ c) = ${f.tau} / (${f.v} + ${f.gamma} × ${f.c}) = ${f.s}`,
-  curve: 'draft length γ',
-  axis: 'speedup',
-  curveSay: (gamma, s) => `Speedup by draft length: ${s} times at ${gamma}.`,
+  curve: 'Speedup by draft length',
+  length: 'draft length γ',
+  curveSay: (gamma, s) => `${WHATIF.curve}: ${s} times at ${gamma}.`,
   roundsSay: (n) => `${n} rounds; green is guessed, blue written by the large model.`,
   sliders: {
     quality: [
