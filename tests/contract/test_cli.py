@@ -128,7 +128,7 @@ def test_a_race_becomes_one_file(capsys, place: Path):
     assert main(["trace", "html", "t.jsonl", "--out", "t.html"]) == 0
     assert capsys.readouterr().out == "t.html\n"
     page = (place / "t.html").read_text(encoding="utf-8")
-    assert "class RaceView" in page and "<script src" not in page and "<link" not in page
+    assert "function raceView" in page and "<script src" not in page and "<link" not in page
     for out, sentence in (("nowhere/t.html", "cannot be written"), ("t.png", "must end in .html")):
         assert main(["trace", "html", "t.jsonl", "--out", out]) == 2
         assert sentence in capsys.readouterr().err and not (place / out).exists()
@@ -155,7 +155,7 @@ def test_python_races_saves_and_shows_as_the_readme_says(place: Path):
     assert main(["trace", "figure", "sv.jsonl", "--out", "cli.svg"]) == 0
     assert Path("cli.svg").read_text() == Path("sv.svg").read_text()
     assert main(["trace", "check", "sv.jsonl"]) == 0
-    assert "class RaceView" in Path("sv.html").read_text()
+    assert "function raceView" in Path("sv.html").read_text()
     assert "chain" in pair.methods
     two = [pair.race("What is this?", images=["a.png"], methods=["ar", "chain"]) for _ in range(2)]
     with ThreadPoolExecutor(4) as threads:  # two races at once, each read by two threads

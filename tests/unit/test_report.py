@@ -340,7 +340,7 @@ def test_a_file_of_a_race_holds_the_page_and_the_trace():
     context = json.loads(parts["known"])
     assert context["earlier"] == [{"question": "What <b>was</b> it?", "answer": "A star."}]
     assert context["compared"] == msgspec.to_builtins(remarks.race_remarks(lanes))
-    assert "class RaceView" in page and "function formView" not in page
+    assert "function raceView" in page and "function formView" not in page
     assert "function compareView" not in page
 
 

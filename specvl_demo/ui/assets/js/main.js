@@ -21,7 +21,7 @@ import { button, download, h } from './views/dom.js';
 import { formView } from './views/formview.js';
 import { learnView } from './views/learnview.js';
 import { Painter } from './views/paint.js';
-import { RaceView } from './views/raceview.js';
+import { raceView } from './views/raceview.js';
 import { raceList } from './views/racelist.js';
 import { shrink } from './views/shrink.js';
 import { Tabs } from './views/tabs.js';
@@ -88,7 +88,7 @@ class Page {
     const list = raceList(this.archive, (...run) => stage.again(...run));
     this.ask = formView(form, (asked) => api.server.method_panel(asked), list);
     this.chat = conversation(form, followUps);
-    this.view = new RaceView({ ...this, on });
+    this.view = raceView({ ...this, on });
     this.compare = compareView(this.bench, catalog, this.painter);
     this.learn = learnView(catalog, this.painter, (example) => {
       form.choose(example);

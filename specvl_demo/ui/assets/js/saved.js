@@ -7,7 +7,7 @@ import { point } from './records/highlights.js';
 import { first, parse } from './records/trace.js';
 import { download, h } from './views/dom.js';
 import { Painter } from './views/paint.js';
-import { RaceView } from './views/raceview.js';
+import { raceView } from './views/raceview.js';
 import { topLine } from './views/topline.js';
 import { W } from './words/words.js';
 
@@ -21,7 +21,7 @@ const replay = new Replay(race);
 const painter = new Painter();
 /** Nothing is told around a race that stays as it is. @type {any} */
 const nothing = { notice: { text: '', wrong: false }, offers: [], waiting: '', undrawn: false };
-const view = new RaceView({
+const view = raceView({
   race,
   replay,
   stage: Object.assign(new Emitter(), nothing),

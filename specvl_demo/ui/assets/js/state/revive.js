@@ -23,7 +23,7 @@ export async function revive(request, { api, catalog }) {
   /** @param {Media[]} [media] */
   const all = async (media) => {
     const items = await Promise.all((media ?? []).map(bring));
-    return items.filter((item) => item !== null).filter((item) => item.path);
+    return items.flatMap((item) => (item?.path ? [item] : []));
   };
   const turns = request.history ?? [];
   const history = await Promise.all(

@@ -121,8 +121,15 @@ export class Visit {
       if (!left) return first(records).request === raced; // the newest may be another tab's
       return !turn || (meta.asked && form.questionOf(meta.asked) === turn.question);
     });
-    if (run) await this.bringOut(run, fits && !left, gone, left);
-    else if (turn) {
+    if (run) {
+      const { meta, records } = run;
+      const same = fits && !left;
+      const own = same
+        ? { asked: structuredClone(form.request), gone }
+        : meta.asked && (await revive(meta.asked, this.parts));
+      const key = same ? form.key() : '';
+      stage.show(records, { ...meta, ...own, form: left ? undefined : key }, false);
+    } else if (turn) {
       race.clear({ source: 'ended', question: form.questionOf(), form: form.key() });
       stage.offer('again');
     } else if (shown) {
@@ -132,16 +139,5 @@ export class Visit {
     const lost = [left && W.run.left, gone && W.run.gone(gone)].filter(Boolean).join(' ');
     if (lost) stage.tell(lost, true);
     stage.compareWithForm();
-  }
-
-  /** Show a kept race beside the form, which it may `fit`. gone: names of lost files; left: another one ran then.
-   *  @param {KeptRace} run @param {boolean} fits @param {string} gone @param {boolean} left */
-  async bringOut({ records, meta }, fits, gone, left) {
-    const { form, stage } = this.parts;
-    const own = fits
-      ? { asked: structuredClone(form.request), gone }
-      : meta.asked && (await revive(meta.asked, this.parts));
-    const key = fits ? form.key() : '';
-    stage.show(records, { ...meta, ...own, form: left ? undefined : key }, false);
   }
 }

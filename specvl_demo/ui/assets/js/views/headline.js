@@ -39,16 +39,13 @@ export function headline(race) {
     ...(t.n_relaxed ? ['; ', relaxed, W.headline.through(t.n_relaxed)] : []),
     W.headline.answer(!differs, lane.given.text),
     doubted
-      ? doubtfulSpeed(t.tau, { ...doubted, sentence: clearest.sentence })
+      ? W.headline.doubtful(t.tau, hedged(doubted), clearest.sentence)
       : h('b', W.headline.took(x, total)),
     rivals.length && !doubted && W.headline.fastest(rivals.length + 1),
     price(race, rivals.length ? lane.title : 'it', differs, quoted),
     ...answers(race, differs && !quoted ? [lane, ...rivals] : rivals, differs),
   ].filter(Boolean);
 }
-
-const doubtfulSpeed = (tau, doubted) =>
-  hedged(doubted) ? W.headline.roughly(doubted) : W.headline.unknown(tau, doubted);
 
 /** As it is known of an example, or by the words that differ. */
 function price(race, who, differs, quoted) {

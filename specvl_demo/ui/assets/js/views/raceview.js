@@ -16,97 +16,98 @@ import { TreeView } from './tree.js';
 import { WhatIf } from './whatifview.js';
 import { W } from '../words/words.js';
 
-export class RaceView {
-  notice = h('p.vl-notice', { role: 'status' });
-  starting = h('p', W.start.text);
-  sentence = h('p.vl-headline');
-  busy = h('p.vl-busy', { role: 'status' });
-  scope = h('p.vl-scope');
+/** Its element, and the tree and charts in it.
+ *  @param {{ race: Race, stage: Stage, on: Actions, [part: string]: any }} parts */
+export function raceView({ race, stage, replay, painter, catalog, on }) {
+  const tree = new TreeView(race, painter);
+  const charts = new RaceCharts(race, painter);
+  const { follow, again, undrawn } = offerButtons(stage, on);
+  const told = story(replay);
+  const chased = chase(replay, painter);
+  const offers = h('div.vl-offers', told.opener, chased.opener, again, undrawn);
+  const says = h('div.vl-says', sentence(race, stage, painter), offers);
+  const { agreement, slow, sure } = comparison(race, catalog.sure);
+  const marks = legend((rejects) => node.classList.toggle('rejects', rejects));
+  const under = h('div.vl-under', marks, follow, agreement, slow);
+  tree.node.append(strip(race, painter));
+  const drawn = h('div.vl-stack', tree.node, charts.node);
+  const pair = h('div.vl-pair', drawn, inspector(race, painter, catalog.notes));
+  const raced = h('div.vl-card', track(race, painter));
+  const scope = h('p.vl-scope');
+  const shown = [busyLine(race), raced, scope, answers(race, painter, on.back), sure, under, pair];
+  const whatIf = new WhatIf(race, painter);
+  const body = h('div.vl-stage', shown, roundTable(race, painter), whatIf.node);
+  const notice = h('p.vl-notice', { role: 'status' });
+  const starting = h('p', W.start.text);
+  const head = [notice, h('div.vl-start', h('h2', W.start.title), starting)];
+  const top = raceHead(race, replay, on);
+  const node = h('div.vl-race.idle', head, top, says, body, told.dialog, chased.dialog);
+  race.on('reset', () => {
+    const { source } = race.meta;
+    node.classList.toggle('idle', !source);
+    node.classList.toggle('unbegun', source === 'ended');
+    put(scope, race.meta.scope ?? '');
+  });
+  stage.on('notice', () => tell(notice, stage.notice.text, stage.notice.wrong));
+  stage.on('outdated', () => body.classList.toggle('outdated', stage.outdated));
+  stage.on('idle', (title) => put(starting, W.start.example(title)));
+  stage.on('top', () => {
+    if (node.getBoundingClientRect().top < 0) node.scrollIntoView();
+  });
+  return { node, tree, charts };
+}
 
-  /** @param {{ race: Race, stage: Stage, on: Actions, [part: string]: any }} parts */
-  constructor({ race, stage, replay, painter, catalog, on }) {
-    this.race = race;
-    this.stage = stage;
-    this.painter = painter;
-    this.tree = new TreeView(race, painter);
-    this.charts = new RaceCharts(race, painter);
-    this.offers = {
-      follow: button(W.chat.follow, on.follow, 'vl-small', { title: W.chat.followHint }),
-      again: button(W.run.rerun, on.again, 'vl-secondary', { sign: 'play' }),
-      undrawn: button(W.run.measure, on.undrawn),
-    };
-    this.body = this.buildBody(on.back, catalog);
-    const told = story(replay);
-    const chased = chase(replay, painter);
-    const start = h('div.vl-start', h('h2', W.start.title), this.starting);
-    const { again, undrawn } = this.offers;
-    const offers = h('div.vl-offers', told.opener, chased.opener, again, undrawn);
-    const head = [this.notice, start, raceHead(race, replay, on)];
-    const says = h('div.vl-says', this.sentence, offers);
-    this.node = h('div.vl-race.idle', head, says, this.body, told.dialog, chased.dialog);
-    this.showOffers();
-    this.listen();
-  }
+/** The buttons that stage offers, by name. @param {Stage} stage @param {Actions} on */
+function offerButtons(stage, on) {
+  const buttons = {
+    follow: button(W.chat.follow, on.follow, 'vl-small', { title: W.chat.followHint }),
+    again: button(W.run.rerun, on.again, 'vl-secondary', { sign: 'play' }),
+    undrawn: button(W.run.measure, on.undrawn),
+  };
+  const show = () => {
+    for (const [name, node] of Object.entries(buttons))
+      node.hidden = !stage.offers.some((offer) => offer === name);
+  };
+  stage.on('offers', show);
+  show();
+  return buttons;
+}
 
-  buildBody(onback, { sure: confidences, notes }) {
-    const { race, painter } = this;
-    const { agreement, slow, sure } = comparison(race, confidences);
-    const under = h('div.vl-under', this.legend(), this.offers.follow, agreement, slow);
-    this.tree.node.append(strip(race, painter));
-    const drawn = h('div.vl-stack', this.tree.node, this.charts.node);
-    const pair = h('div.vl-pair', drawn, inspector(race, painter, notes));
-    const raced = h('div.vl-card', track(race, painter));
-    const shown = [this.busy, raced, this.scope, answers(race, painter, onback), sure, under, pair];
-    return h('div.vl-stage', shown, roundTable(race, painter), new WhatIf(race, painter).node);
-  }
+/** What origins look like in the text. onrejects(shown): rejected drafts are wanted, or not. */
+function legend(onrejects) {
+  const mark = (origin) => {
+    const title = W.learn.origins[origin] ?? W.legend.otherHelp;
+    return h(`span.tk.${origin}`, { title, text: W.legend[origin] });
+  };
+  const marks = ['draft', 'relaxed', 'target', 'other', 'rejected'].map(mark);
+  const shows = h('label', checkbox(onrejects), W.legend.showRejected);
+  return h('div.vl-textlegend', { role: 'note', label: W.legend.title }, marks, shows);
+}
 
-  legend() {
-    const box = checkbox((on) => this.node.classList.toggle('rejects', on));
-    const mark = (origin) => {
-      const title = W.learn.origins[origin] ?? W.legend.otherHelp;
-      return h(`span.tk.${origin}`, { title, text: W.legend[origin] });
-    };
-    const marks = ['draft', 'relaxed', 'target', 'other', 'rejected'].map(mark);
-    const shows = h('label', box, W.legend.showRejected);
-    return h('div.vl-textlegend', { role: 'note', label: W.legend.title }, marks, shows);
-  }
+/** Tells that other programs disturb a race. @param {Race} race */
+function busyLine(race) {
+  const line = h('p.vl-busy', { role: 'status' });
+  race.on('load lane end reset', () => {
+    const busy = !race.ended && race.load > race.rules.load;
+    put(line, busy ? W.run.busyNow(race.load) : '');
+  });
+  return line;
+}
 
-  listen() {
-    const { race, stage, painter } = this;
-    race.on('reset', () => {
-      const { scope, source } = race.meta;
-      this.node.classList.toggle('idle', !source);
-      this.node.classList.toggle('unbegun', source === 'ended');
-      put(this.scope, scope ?? '');
-    });
-    race.on('lane begin round end head compared reset', () => painter.soon(this.say));
-    race.on('load lane end reset', () => {
-      const busy = !race.ended && race.load > race.rules.load;
-      put(this.busy, busy ? W.run.busyNow(race.load) : '');
-    });
-    stage.on('notice', () => tell(this.notice, stage.notice.text, stage.notice.wrong));
-    stage.on('offers', () => this.showOffers());
-    stage.on('waiting', () => painter.now(this.say));
-    stage.on('outdated', () => this.body.classList.toggle('outdated', stage.outdated));
-    stage.on('idle', (title) => put(this.starting, W.start.example(title)));
-    stage.on('top', () => {
-      if (this.node.getBoundingClientRect().top < 0) this.node.scrollIntoView();
-    });
-  }
-
-  say = () => {
-    const { race, stage } = this;
+/** What the race comes to, or what is waited for. @param {Race} race @param {Stage} stage */
+function sentence(race, stage, painter) {
+  const line = h('p.vl-headline');
+  let spoken = '';
+  const say = () => {
     const unseen = stage.undrawn || !race.list.some((lane) => lane.rounds.length);
     const waits = stage.waiting !== '' && unseen;
     const nodes = waits ? [stage.waiting] : headline(race);
     const words = nodes.map((n) => n.textContent ?? n).join('');
-    if (this.spoken !== words) refill(this.sentence, nodes);
-    this.spoken = words;
-    this.sentence.classList.toggle('waiting', waits);
+    if (spoken !== words) refill(line, nodes);
+    spoken = words;
+    line.classList.toggle('waiting', waits);
   };
-
-  showOffers() {
-    for (const [name, node] of Object.entries(this.offers))
-      node.hidden = !this.stage.offers.some((offer) => offer === name);
-  }
+  race.on('lane begin round end head compared reset', () => painter.soon(say));
+  stage.on('waiting', () => painter.now(say));
+  return line;
 }

@@ -14,7 +14,6 @@ const ROOMY_WIDTH = 44; // where there is room
 const COLOURS = { idle: 'strong', kept: 'draft', relaxed: 'relaxed' };
 
 export function strip(race, painter) {
-  const picture = svg('svg', { role: 'img', label: W.strip.title });
   const line = svg('polyline', { style: { fill: 'none', stroke: 'var(--vl-series-0)' } });
   const height = TREE_HEIGHT + LINE_HEIGHT;
   const current = svg('rect', { height, rx: 3, style: { fill: 'var(--vl-sunk)' } });
@@ -22,12 +21,12 @@ export function strip(race, painter) {
   const header = h('header', h('h3', term(W.strip.title, W.strip.help)), number);
   let laid = null; // of the lane in focus
   const click = ({ clientX }) => {
-    const { left, width } = picture.getBoundingClientRect();
+    const { left, width } = laid.picture.getBoundingClientRect();
     const x = ((clientX - left) / width) * laid.ends.at(-1);
     const round = laid.ends.findIndex((end) => x < end);
     if (round >= 0) race.pick(laid.lane, { round });
   };
-  const box = h('div.vl-tree-box', { click }, picture);
+  const box = h('div.vl-tree-box', { click });
   const node = h('div.vl-strip', header, box);
   const draw = () => {
     const lane = race.focused;
@@ -38,9 +37,9 @@ export function strip(race, painter) {
     const key = [lane.name, lane.rounds.length, width, lane.begin.request].join();
     if (key !== laid?.key) {
       laid = { key, ...layOut(lane, width) };
-      picture.replaceChildren(current, ...laid.cells, line);
-      for (const [name, value] of Object.entries(laid.attributes))
-        picture.setAttribute(name, value);
+      laid.picture.prepend(current);
+      laid.picture.append(line);
+      box.replaceChildren(laid.picture);
     }
     const { cells, ends, name, values, points } = laid;
     cells.forEach((cell, i) => (cell.style.display = i < shown ? '' : 'none'));
@@ -92,13 +91,10 @@ function layOut(lane, boxWidth) {
     return svg('g', svg('title', W.strip.round(...facts)), paths);
   });
   const height = TREE_HEIGHT + (chart ? LINE_HEIGHT : 0);
-  const attributes = {
-    viewBox: `0 0 ${x} ${height}`,
-    width: x,
-    height,
-    'aria-label': W.strip.say(lane.title, shapes),
-  };
-  return { lane, name: chart?.series[0].name ?? '', cells, ends, values, points, attributes };
+  const label = W.strip.say(lane.title, shapes);
+  const props = { role: 'img', viewBox: `0 0 ${x} ${height}`, width: x, height, label };
+  const picture = svg('svg', props, cells);
+  return { lane, name: chart?.series[0].name ?? '', picture, cells, ends, values, points };
 }
 
 /** Edges of a tree as one path; row, level: pixels of either. */

@@ -328,13 +328,13 @@ export const W = {
       W.headline.slower(x)
         ? `but decoding took ${(1 / x).toFixed(2)}× as long`
         : `${x > 1 + EQUAL ? `${x.toFixed(2)}× faster to write` : `but no faster to write (${x.toFixed(2)}×)`}${total ? `, ${total.toFixed(2)}× with reading the question` : ''}`,
-    roughly: ({ about, sentence }) => {
+    doubtful: (tau, about, sentence) => {
+      if (!about)
+        return `${tau.toFixed(2)} tokens per check (τ); speedup not measured: ${sentence}`;
       const faster = about > 1 + EQUAL ? `${about.toFixed(1)}× faster` : 'as fast';
       const said = W.headline.slower(about) ? `${(1 / about).toFixed(1)}× as long` : faster;
       return `about ${said}; ${sentence}`;
     },
-    unknown: (tau, { sentence }) =>
-      `${tau.toFixed(2)} tokens per check (τ); speedup not measured: ${sentence}`,
     of: (title) => ` of ${title}`,
     fastest: (n) => `, the fastest of ${n} to write`,
     alike: (titles, differs) =>
