@@ -97,7 +97,7 @@ export class Bench extends Emitter {
   async openRace(kind, name) {
     const { api, race, stage } = this.parts;
     if (!this.id) {
-      this.openLike(kind, name);
+      openLike(this.parts, this.report, kind, name);
       return;
     }
     const made = await api.server.bench_race({ bench: this.id, kind }).catch(() => null);
@@ -105,26 +105,6 @@ export class Bench extends Emitter {
     const { question, compared } = made;
     stage.show(trace.parse(made.lines), { source: 'recorded', question, compared }, true);
     race.setFocus(name);
-  }
-
-  /** Show an example's race on such a question; where there is none, have the form ask one.
-   *  @param {string} kind @param {string} name of a method */
-  openLike(kind, name) {
-    const { catalog, form, stage } = this.parts;
-    const { pair } = this.report.settings;
-    /** @type {BenchQuestion[]} */
-    const all = this.report.asked;
-    const asked = all.filter((q) => q.kind === kind);
-    const like = asked.map(({ question }) => question);
-    const example = catalog.examples.find(
-      (e) => e.pair === pair && e.methods.includes(name) && like.includes(e.question),
-    );
-    if (example) form.choose(example);
-    else {
-      form.restore({ ...asked[0], pair, methods: [name], settings: {} });
-      stage.emit('open', 'race');
-      stage.tell(COMPARE.unrecorded);
-    }
   }
 
   /** @param {string} name @param {boolean} on */
@@ -171,22 +151,6 @@ export class Bench extends Emitter {
     this.emit('files', 0);
   }
 
-  /** What is asked, as the server reads it; nothing for the pair's own questions. */
-  async lines() {
-    const { api, catalog } = this.parts;
-    const { media, pair, question } = this.request;
-    const { image: words } = this.pair.describe;
-    if (this.source === 'shipped') return {};
-    if (this.source === 'files') return sendFiles(this.files, this.question || words, api.upload);
-    const examples = catalog.examples.filter((e) => e.pair === pair);
-    const asked = this.source === 'form' ? [{ id: undefined, media, question }] : examples;
-    const rows = asked.map(({ id, media: files, question: text }) =>
-      JSON.stringify({ id, question: text || words, media: files.map((m) => m.path) }),
-    );
-    const named = asked.flatMap((q) => q.media).map((m) => [m.path, { ...m, name: m.path }]);
-    return { lines: rows.join('\n'), files: Object.values(Object.fromEntries(named)) };
-  }
-
   /** Why nothing can be asked; undefined if it can. @param {string[]} methods */
   refusal(methods) {
     const { question, media } = this.request;
@@ -210,7 +174,7 @@ export class Bench extends Emitter {
     }
     this.setRunning(true);
     this.say(COMPARE.sending);
-    const asked = await this.lines().catch(() => null);
+    const asked = await questionsOf(this).catch(() => null);
     const given = { ...asked, methods, ...numbers, max_new_tokens: tokens };
     const made = { pair, settings, system, ...chosen(this.request), ...given };
     const begun = asked && (await api.server.start_bench(made).catch(() => null));
@@ -341,6 +305,41 @@ export class Bench extends Emitter {
     const problem = await deliver(this.parts, made, file, COMPARE.notSaved);
     if (problem) this.say(problem, true);
   }
+}
+
+/** Show an example's race on such a question; where there is none, have the form ask one.
+ *  @param {Parts} parts @param {any} report @param {string} kind @param {string} name of a method */
+function openLike({ catalog, form, stage }, report, kind, name) {
+  const { pair } = report.settings;
+  /** @type {BenchQuestion[]} */
+  const all = report.asked;
+  const asked = all.filter((q) => q.kind === kind);
+  const like = asked.map(({ question }) => question);
+  const example = catalog.examples.find(
+    (e) => e.pair === pair && e.methods.includes(name) && like.includes(e.question),
+  );
+  if (example) form.choose(example);
+  else {
+    form.restore({ ...asked[0], pair, methods: [name], settings: {} });
+    stage.emit('open', 'race');
+    stage.tell(COMPARE.unrecorded);
+  }
+}
+
+/** What is asked, as the server reads it; nothing for the pair's own questions. @param {Bench} bench */
+async function questionsOf({ files, pair, parts, question: typed, request, source }) {
+  const { api, catalog } = parts;
+  const words = pair.describe.image;
+  if (source === 'shipped') return {};
+  if (source === 'files') return sendFiles(files, typed || words, api.upload);
+  const { media, question } = request;
+  const examples = catalog.examples.filter((e) => e.pair === pair.id);
+  const asked = source === 'form' ? [{ id: undefined, media, question }] : examples;
+  const rows = asked.map(({ id, media: shown, question: text }) =>
+    JSON.stringify({ id, question: text || words, media: shown.map((m) => m.path) }),
+  );
+  const named = asked.flatMap((q) => q.media).map((m) => [m.path, { ...m, name: m.path }]);
+  return { lines: rows.join('\n'), files: Object.values(Object.fromEntries(named)) };
 }
 
 /** Returns what asks about the files.

@@ -178,17 +178,15 @@ export class Form extends Emitter {
     this.emit('example', example);
   }
 
-  /** @param {Example} example */
+  /** Ask what an example asks. @param {Example} example */
   fill(example) {
     this.files.forgive();
-    Object.assign(this.request, this.of(example), { history: this.request.history });
+    Object.assign(this.request, this.of(example), { history: this.turns });
     this.update();
   }
 
-  /** @param {Example} example */
-  of(example) {
-    return requestOf(this.catalog, example);
-  }
+  /** The request that an example stands for. @param {Example} example */
+  of = (example) => requestOf(this.catalog, example);
 
   /** A text that is equal if the same race is requested. */
   key(request = this.request) {
@@ -229,11 +227,6 @@ export class Form extends Emitter {
     else this.update();
   }
 
-  resetSampling() {
-    Object.assign(this.request, { sampling: {}, system: '' });
-    this.update();
-  }
-
   /** What the pair cannot judge about the question, in a sentence. */
   get scope() {
     const { question, media } = this.request;
@@ -251,9 +244,7 @@ export class Form extends Emitter {
     this.changed();
   }
 
-  changed() {
-    this.emit('change');
-  }
+  changed = () => this.emit('change');
 
   get unsampled() {
     return unsampled(this.catalog, this.request, this.request.sampling.temperature);

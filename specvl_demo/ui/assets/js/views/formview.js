@@ -177,7 +177,7 @@ function pairChoice(form) {
 
 function samplingPanel(form, onchange) {
   const system = textarea(form, 'system');
-  const panel = panelOf(W.ask.sampling, () => form.resetSampling());
+  const panel = panelOf(W.ask.sampling, () => form.restore({ sampling: {}, system: '' }));
   const show = () => {
     const { catalog, request } = form;
     const count = () => panel.tally(fields.countChanged() + further.countChanged());
