@@ -28,8 +28,6 @@ import { Tabs } from './views/tabs.js';
 import { topLine } from './views/topline.js';
 import { W } from './words/words.js';
 
-const STILL = matchMedia('(prefers-reduced-motion: reduce)');
-
 /** Fill an element with the page, and show what its address or the last visit asks for.
  *  @param {HTMLElement} root @param {Api} api */
 export async function mount(root, api) {
@@ -56,7 +54,7 @@ class Page {
   /** What holds state: none of it knows what draws it. */
   makeState() {
     const { api, catalog } = this;
-    this.still = () => STILL.matches;
+    this.still = () => matchMedia('(prefers-reduced-motion: reduce)').matches;
     this.download = download;
     this.race = new Race(catalog.rules);
     this.runner = new Runner(api);
@@ -110,9 +108,7 @@ class Page {
     const head = topLine(this.painter, this.catalog.machine, parts);
     this.frame = h('div.vl', head, this.body);
     this.root.replaceChildren(this.frame);
-    if (!link.embedded()) return;
-    head.hidden = ask.node.hidden = true;
-    this.body.style.gridTemplateColumns = 'minmax(0, 1fr)';
+    this.frame.classList.toggle('embedded', link.embedded());
   }
 
   /** Whether the page stands as it was left. */

@@ -68,21 +68,19 @@ export const chancesOf = ({ tree }, node) => ({
 function siblings(round, parent) {
   const { tree } = round;
   if (!tree.draft_logp || !tree.texts) return [];
-  return (children(tree)[parent] ?? []).map((node) => ({
-    id: tree.tokens[node],
-    text: tree.texts[node],
-    prob: chancesOf(round, node).drafter,
-    target: chancesOf(round, node).target,
-  }));
+  return (children(tree)[parent] ?? []).map((node) => {
+    const { drafter: prob, target } = chancesOf(round, node);
+    return { id: tree.tokens[node], text: tree.texts[node], prob, target };
+  });
 }
 
 /** The likeliest tokens after a node, the token `id` among them: by the target, by the drafter's views, and as drafted,
  *  all that is recorded off the accepted path. @returns {LikelyTable | null} */
 export function likeliest(round, node, id) {
   const at = round.path.indexOf(node);
-  const views = Object.entries(round.views ?? {})
-    .filter(([, lists]) => lists[at])
-    .map(([name, lists]) => [name, lists[at]]);
+  const views = Object.entries(round.views ?? {}).flatMap(([name, lists]) =>
+    lists[at] ? [[name, lists[at]]] : [],
+  );
   const drafted = siblings(round, node);
   if (!views.length && drafted.length) views.push([W.inspect.drafter, drafted]);
   const target = round.candidates?.[at] ?? [];

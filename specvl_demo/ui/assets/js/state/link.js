@@ -1,13 +1,15 @@
 /* A request as a link: all but uploaded files. It may come from anyone, so it is checked wherever it is used. */
 
+import { W } from '../words/words.js';
+
 const KEY = 'race';
 const SERVED = 'gradio_api/file='; // a file of the page's own
 const LONGEST = 8000;
 
-/** The view that this page's address names, `#learn`, or `#race=…` with a request. @param {string[]} views */
-export function view(views) {
+/** The view that this page's address names, `#learn`, or `#race=…` with a request. */
+export function view() {
   const [name] = location.hash.slice(1).split('=');
-  return views.includes(name) ? name : null;
+  return name in W.tabs ? name : 'race';
 }
 
 /** @param {FormRequest} request */

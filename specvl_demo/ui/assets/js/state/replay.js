@@ -62,7 +62,7 @@ export class Replay extends Emitter {
     this.last = null;
     this.pace();
     this.emit('change');
-    requestAnimationFrame((now) => this.step(now));
+    requestAnimationFrame(this.step);
   }
 
   pause() {
@@ -98,7 +98,7 @@ export class Replay extends Emitter {
   }
 
   /** @param {number} now */
-  step(now) {
+  step = (now) => {
     if (!this.playing) return;
     const passed = this.last === null ? 0 : (now - this.last) / 1000;
     this.last = now;
@@ -106,7 +106,7 @@ export class Replay extends Emitter {
     if (head >= this.race.duration) this.finish();
     else {
       this.race.setHead(head);
-      requestAnimationFrame((next) => this.step(next));
+      requestAnimationFrame(this.step);
     }
-  }
+  };
 }

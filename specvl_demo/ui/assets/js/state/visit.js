@@ -7,7 +7,6 @@ import { first } from '../records/trace.js';
 import { W } from '../words/words.js';
 
 const KEPT_MS = 400; // of rest before the form is kept
-const VIEWS = Object.keys(W.tabs);
 
 export class Visit {
   /** Until the page is as it was left, nothing is kept. */
@@ -54,7 +53,7 @@ export class Visit {
     const { firstExample } = this;
     const { form, stage } = this.parts;
     await this.parts.archive.load();
-    const view = link.view(VIEWS) ?? 'race';
+    const view = link.view();
     const { asked, broken } = link.read();
     const left = kept.form();
     const from = link.traceAsked();

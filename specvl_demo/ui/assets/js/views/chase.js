@@ -20,8 +20,8 @@ export function chase(replay, painter) {
   const start = () => replay.scrub(0);
   const turn = () => replay.toggle();
   const play = tool(W.story.play, turn);
-  const steps = [tool(W.story.back, back), play, tool(W.story.next, on)];
-  const tools = [tool(W.chase.start, start), steps, clock].flat();
+  const first = [tool(W.chase.start, start), tool(W.story.back, back)];
+  const tools = [...first, play, tool(W.story.next, on), clock];
   const moves = { ArrowLeft: back, PageUp: back, ArrowRight: on, PageDown: on, Home: start };
   const stage = h('div.vl-story-stage', h('div.vl-story-head', question), lanes);
   const parts = [stage, h('div', { style: { zoom: 1.6 } }, strip(race, painter))];
@@ -74,10 +74,7 @@ function rowOf(lane, many) {
 
 function drawRow(race, { lane, parts, text, facts }) {
   const shown = lane.whole[race.roundsShown(lane)];
-  parts.forEach((part, i) => {
-    const ahead = i >= shown;
-    if (part.hidden !== ahead) part.hidden = ahead;
-  });
+  parts.forEach((part, i) => (part.hidden = i >= shown));
   const speedup = lane === race.baseline ? null : race.speedup(lane);
   const far = race.now(lane).n_tokens;
   put(facts, W.chase.far(far, race.over(lane), speedup && fmt.times(speedup)));

@@ -127,12 +127,9 @@ function aboutToken(context, token) {
   ];
   const node = round.path[at + 1];
   const draw = drawOf(round, at);
-  const known = (x, write) => (x === null ? null : write(x));
-  const draws =
-    draw && W.inspect.draws(known(draw.gap, fmt.number), known(draw.overlap, fmt.percent));
   const parts = [
     characterParts(context, token),
-    probabilityBars(draw ?? chancesOf(round, node), draws),
+    probabilityBars(draw ?? chancesOf(round, node), draw && W.inspect.draws(draw)),
     candidates(context, round, round.path[at], id, token),
   ];
   const why = whyWritten(lane, token);

@@ -86,10 +86,8 @@ function screenOf(onback, onnext, onplay) {
   const auto = tool(W.story.play, onplay);
   const head = h('div.vl-story-head', pictures, question);
   const box = h('div.vl-story-stage', { click: onnext }, head, text, meanwhile);
-  const [stage, tools] = [
-    [box, caption],
-    [back, count, next, auto],
-  ];
+  const tools = [back, count, next, auto];
+  const stage = [box, caption];
   return { pictures, question, text, meanwhile, caption, count, back, next, auto, stage, tools };
 }
 

@@ -34,7 +34,7 @@ export class Tabs {
   }
 
   openAddressed() {
-    this.open(link.view(NAMES) ?? 'race', false);
+    this.open(link.view(), false);
   }
 
   /** fresh: with its own address, so that Back works. */

@@ -247,8 +247,8 @@ export const W = {
     title: 'Token inspector',
     close: 'Close the inspector',
     drafter: 'drafter',
-    draws: (gap, overlap) =>
-      `These two are after temperature and top-p, the table is before. Every token has a random number, fixed by the seed; the highest sum of that and log-probability wins${gap ? `; the second was ${gap} nats behind` : ''}.${overlap ? ` A drafter with the same numbers agrees at most ${overlap} of the time: the overlap of both distributions.` : ''}`,
+    draws: ({ gap, overlap }) =>
+      `These two are after temperature and top-p, the table is before. Every token has a random number, fixed by the seed; the highest sum of that and log-probability wins${gap === null ? '' : `; the second was ${fmt.number(gap)} nats behind`}.${overlap === null ? '' : ` A drafter with the same numbers agrees at most ${fmt.percent(overlap)} of the time: the overlap of both distributions.`}`,
     hint: 'Pick a token in an answer or in the tree to see where it comes from.',
     round: (i) => `Round ${i + 1}`,
     roundFacts: (drafted, kept, clock) => `${drafted} drafted, ${kept} kept, at ${clock}`,
