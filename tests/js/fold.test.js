@@ -112,11 +112,11 @@ test('a busy machine is told while lanes run, the clearest of several reasons on
 });
 
 test('a sentence says of a method that was slower, or no faster, that it was', () => {
-  const { took, roughly } = W.headline;
+  const { took, doubtful } = W.headline;
   assert.equal(took(1.8, 1.2), '1.80× faster to write, 1.20× with reading the question');
   assert.equal(took(1.01, null), 'but no faster to write (1.01×)');
   assert.equal(took(0.5, 0.7), 'but decoding took 2.00× as long');
-  const rough = [2, 1, 0.5].map((about) => roughly({ about, sentence: 'why' }));
+  const rough = [2, 1, 0.5].map((about) => doubtful(3, about, 'why'));
   assert.deepEqual(rough, ['about 2.0× faster; why', 'about as fast; why', 'about 2.0× as long; why']);
 });
 

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { Bench } from '../../specvl_demo/ui/assets/js/state/bench.js';
+import { Bench, questionsOf } from '../../specvl_demo/ui/assets/js/state/bench.js';
 import * as link from '../../specvl_demo/ui/assets/js/state/link.js';
 import { Visit } from '../../specvl_demo/ui/assets/js/state/visit.js';
 import { COMPARE } from '../../specvl_demo/ui/assets/js/words/comparewords.js';
@@ -380,7 +380,7 @@ test('what a bench asks of files, the form and examples', async () => {
   await bench.add([{ name: 'a.PNG' }, { name: 'notes.txt' }]);
   const lines = async (source) => {
     bench.source = source;
-    return bench.lines();
+    return questionsOf(bench);
   };
   assert.deepEqual([left, bench.read, await lines('shipped')], [[1], 1, {}]);
   const files = await lines('files');

@@ -327,7 +327,7 @@ function openLike({ catalog, form, stage }, report, kind, name) {
 }
 
 /** What is asked, as the server reads it; nothing for the pair's own questions. @param {Bench} bench */
-async function questionsOf({ files, pair, parts, question: typed, request, source }) {
+export async function questionsOf({ files, pair, parts, question: typed, request, source }) {
   const { api, catalog } = parts;
   const words = pair.describe.image;
   if (source === 'shipped') return {};
