@@ -1,5 +1,4 @@
-/* The page: makes what holds state and what draws, and connects them. `mount` is called once, by the board component.
- */
+/* The page: makes what holds state and what draws, and connects them. */
 
 import { Archive } from './state/archive.js';
 import { Bench } from './state/bench.js';
@@ -28,7 +27,7 @@ import { Tabs } from './views/tabs.js';
 import { topLine } from './views/topline.js';
 import { W } from './words/words.js';
 
-/** Fill an element with the page, and show what its address or the last visit asks for.
+/** Called once: fill an element with the page as its address or the last visit asks.
  *  @param {HTMLElement} root @param {Api} api */
 export async function mount(root, api) {
   // So that no race has to wait for it; without it, all but charts works.
@@ -138,7 +137,7 @@ class Page {
     document.addEventListener('drop', (e) => this.drop(e));
   }
 
-  /** In Compare files are compared on; elsewhere a trace is opened, and anything else is meant for the question. */
+  /** Compare asks about all files; elsewhere a trace is opened, and others join the question. */
   drop(event) {
     const files = [...(event.dataTransfer?.files ?? [])];
     if (!files.length || event.defaultPrevented) return;

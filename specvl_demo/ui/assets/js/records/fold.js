@@ -39,7 +39,7 @@ function plus(totals, round) {
 /** What could change the answer most comes first, as in `report.metrics`. @type {Token['origin'][]} */
 const RANK = ['relaxed', 'target', 'draft'];
 
-/** One lane: its records, the totals after every round, and its text in pieces. */
+/** A lane: its records, totals after every round, text in pieces. */
 export class Lane {
   /** @type {Round[]} */
   rounds = [];
@@ -91,12 +91,13 @@ export class Lane {
     return this.totalsAfter(index).n_tokens;
   }
 
-  /** A token's text; the end mark for one without that ends the answer. @param {number} index */
+  /** A token's text, or the end mark. @param {number} index */
   said(index) {
     const ends = this.end?.stop === 'eos' && index === this.tokens.length - 1;
     return this.tokens[index].text || (ends ? ENDS : '');
   }
 
+  /** Whether the answer ended by itself. */
   get complete() {
     return ['eos', 'stop', 'length'].includes(this.end?.stop ?? '');
   }
@@ -127,7 +128,7 @@ export class Lane {
     this.waiting = 0;
   }
 
-  /** What the recorded clock is multiplied by to give the mean of all timings. */
+  /** The mean of all timings over the recorded one. */
   get stretch() {
     const [first] = this.timings;
     return this.timings.reduce((a, b) => a + b) / this.timings.length / first || 1;
@@ -155,7 +156,7 @@ export class Lane {
     };
   }
 
-  /** How many rounds were over at this time of the lane's clock. @param {number} seconds */
+  /** How many rounds were over at a time of the lane's clock. @param {number} seconds */
   roundsBy(seconds) {
     return Math.max(
       0,
@@ -167,14 +168,17 @@ export class Lane {
     return wordsOf(this.tokens);
   }
 
+  /** The text with what was given. */
   get answer() {
     return this.given.text + this.text;
   }
 
+  /** The beginning that the answer had to have. */
   get given() {
     return { ids: [], text: '', ...this.begin.prefix };
   }
 
+  /** The text as pages can lay it out. */
   get laid() {
     return this.pieces.map((piece) => laid(piece.text)).join('');
   }
@@ -213,7 +217,7 @@ export function children(tree) {
 /** The nodes after which nothing was drafted. @param {Tree} tree */
 export const leaves = ({ parent }) => [...parent.keys()].filter((i) => !parent.includes(i));
 
-/** The drafter's best continuation that was rejected; none if the target added no token of its own.
+/** The drafter's best continuation that was rejected; none if the target added no token.
  *  @param {Round} round @returns {number[]} */
 export function rejected(round) {
   if (round.tokens.at(-1).origin !== 'target') return [];

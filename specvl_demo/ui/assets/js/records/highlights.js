@@ -24,7 +24,7 @@ export const drafterInWords = (lane) =>
     ? W.headline.model
     : W.headline.rule;
 
-/** Select the best lane and its most instructive token, unless the visitor looks at others. @param {Race} race */
+/** Select the best lane's most instructive token, unless the visitor chose. @param {Race} race */
 export function point(race) {
   if (race.selected) return;
   if (!race.chosen) race.setFocus(best(race)?.name, false);

@@ -1,4 +1,4 @@
-/* What is told of one token or node: why it is, or is not, in the answer, what else was likely, what its method noted. */
+/* What is told of a token or node: why it is, or is not, in the answer, what else was likely, what was noted. */
 
 import { children, countDrafted, countKept, fallen, reason } from './fold.js';
 import { probability, shown, wordOf } from './text.js';
@@ -50,7 +50,7 @@ export function whyUnused(lane, round, node) {
   return { kind, why, at: kind === 'rejected' ? at : -1 };
 }
 
-/** How a token was drawn; null if it was not sampled. @returns {Draw | null} */
+/** How a token was sampled, if it was. @returns {Draw | null} */
 export function drawOf({ notes: { draws } }, at) {
   const of = (name) => (Number.isFinite(draws?.[name]?.[at]) ? draws[name][at] : null);
   const target = of('p');
@@ -105,14 +105,14 @@ export function likeliest(round, node, id) {
   return { columns: ['target', ...views.map(([name]) => name)], rows: sorted };
 }
 
-/** By their keys, those that the method's own charts draw. */
+/** What the method's own charts call notes, by key. */
 function chartedNoteNames(lane) {
   const series = lane.begin.charts.flatMap((chart) => chart.series);
   const own = series.filter(({ path, name }) => name && /^notes\.\w+$/.test(path));
   return Object.fromEntries(own.map(({ path, name }) => [path.slice('notes.'.length), name]));
 }
 
-/** Notes that are numbers, by their keys. */
+/** Names by key for notes that are numbers: the keys. */
 const plainNames = (notes) => {
   const numbers = Object.keys(notes).filter((key) => typeof notes[key] === 'number');
   return Object.fromEntries(numbers.map((key) => [key, key]));
@@ -132,6 +132,7 @@ export function noted(lane, { notes }, names, node = null) {
     .map(([key, value]) => [all[key], brief(value), why?.[key]]);
 }
 
+/** A note's value in few words. */
 function brief(value) {
   if (typeof value === 'number') return Number.isInteger(value) ? String(value) : value.toFixed(3);
   if (typeof value === 'boolean') return value ? W.settings.on : W.settings.off;

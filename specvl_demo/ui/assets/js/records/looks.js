@@ -12,7 +12,7 @@ export function contrast(looks, all) {
   return more.map((v) => (high > low ? Math.min(1, Math.max(0, (v - low) / (high - low))) : 0));
 }
 
-/** The view that gave an accepted draft most of its weighted probability, and its place among them.
+/** The view that gave an accepted draft most of its weighted probability, and the view's place.
  *  @param {Lane} lane @param {Round} round @param {number} at the token's place in the round */
 export function winner(lane, round, at) {
   const chart = lane.begin.charts?.find(({ tint }) => tint === 'views');

@@ -47,7 +47,7 @@ export function learn(lane, base) {
   return all;
 }
 
-/** Whether the drafter's token was kept, and how sure it was of its guess; right: null where it was never asked. */
+/** Whether the drafter's token was kept (null: it never guessed), and how sure it was. */
 function verdict(round, at) {
   const { draft_logp: logp } = round.tree;
   const token = round.tokens[at];
@@ -86,8 +86,8 @@ function hardness(verdicts, quality) {
 export function simulate(known, { quality, gamma, draft, row, requests }) {
   const { n, hard, width, rest, step, fit } = known;
   const rounds = [];
-  // Requests answered at once share every pass; each adds its rows to the target's, one to a plain step. A drafter's
-  // pass is taken to grow as a plain step does.
+  // Requests at once share every pass; each adds its rows to the target's, one to a plain step. A drafter's pass is
+  // taken to grow as a plain step does.
   const plain = 1 + row * (requests - 1);
   const checked = step + row * (gamma * width * requests + requests - 1) + rest + fit.cost;
   const cost = gamma * draft + checked / plain;

@@ -21,9 +21,10 @@ export const forPlotly = (words) =>
 /** Stands for a token that only ends an answer or a turn. */
 export const ENDS = '■';
 
-const END = /^<(\|[^|<>]+\||\/?s|eos|end_of_\w+)>$/;
+const END_TOKEN = /^<(\|[^|<>]+\||\/?s|eos|end_of_\w+)>$/;
 
-export const withEndMark = (text) => (END.test(text) ? ENDS : text);
+/** The end mark for an end token, else the text. */
+export const withEndMark = (text) => (END_TOKEN.test(text) ? ENDS : text);
 
 /** A token's text with spaces and line breaks made visible. */
 export function shown(text) {

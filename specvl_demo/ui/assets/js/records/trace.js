@@ -1,4 +1,4 @@
-/* Traces: JSON lines of records. The server checks those of strangers (report/trace.py) before any is read here. */
+/* Traces: JSON lines of records. The server checks strangers' first (report/trace.py). */
 
 import { W } from '../words/words.js';
 
@@ -14,14 +14,14 @@ export function parse(written) {
   });
 }
 
-/** The records at an address. Throws an Error whose message can be shown. @param {string} url */
+/** The records at an address; an Error has a sentence to show. @param {string} url */
 export async function fetched(url) {
   const answer = await fetch(url).catch(() => null);
   if (!answer?.ok) throw new Error(W.trace.unreachable);
   return parse(await answer.text());
 }
 
-/** The pictures that the model was shown; anything but base64 pictures is left out. @param {Begin} begin */
+/** The pictures that the model was shown, if they are base64. @param {Begin} begin */
 export function shown(begin) {
   /** @param {string | null} url */
   const safe = (url) => (url !== null && PICTURE.test(url) ? url : null);

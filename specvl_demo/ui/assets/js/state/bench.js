@@ -1,4 +1,4 @@
-/* A bench: methods on many questions, each a run of its own. The server keeps the answers and folds them. */
+/* A bench: methods on many questions, each a run. The server keeps and folds the answers. */
 
 import { coloursOf } from './colours.js';
 import { Emitter } from './emitter.js';
@@ -65,10 +65,12 @@ export class Bench extends Emitter {
     return possible.map(({ name }) => name);
   }
 
+  /** Whether no more methods can be chosen. */
   get full() {
     return this.chosen.length >= this.parts.catalog.limits.lanes;
   }
 
+  /** Compare comes into view. */
   open() {
     if (!this.touched) this.methods = [...this.request.methods];
     this.touched = true;
@@ -248,6 +250,7 @@ export class Bench extends Emitter {
     this.say(failure ?? (over ? COMPARE.done(size) : ended), failure !== null);
   }
 
+  /** Read the tables so far. */
   async refresh() {
     const report = await this.parts.api.server.bench_progress(this.id).catch(() => null);
     if (report?.rows) this.take(report);
@@ -299,6 +302,7 @@ export class Bench extends Emitter {
     this.parts.download(`comparison.${as}`, this.report.figure, 'image/svg+xml');
   }
 
+  /** Offer tables and traces as a zip. */
   async save() {
     const made = await this.parts.api.server.bench_archive(this.id).catch(() => null);
     const file = ['bench.zip', 'application/zip'];

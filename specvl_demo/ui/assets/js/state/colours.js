@@ -1,4 +1,4 @@
-/* The colours of methods in races and charts: some have their own everywhere, the others take what these leave of six. */
+/* The colours of methods: some have their own everywhere, the others take what these leave of six. */
 
 const OWN = ['chain', 'tabed', 'sage', 'lvspec', 'hivis', 'dream'];
 const MOST = OWN.length;

@@ -1,4 +1,4 @@
-/* The examples that a form can ask: plain functions over the catalog. */
+/* The examples that a form can ask. */
 
 import { blank, pairOf, paths } from './request.js';
 

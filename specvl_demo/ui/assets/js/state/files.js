@@ -1,4 +1,4 @@
-/* Pictures and clips of a question. Count, kind and size are checked before anything is sent. */
+/* Pictures and clips of a question, checked before they are sent. */
 
 import { Emitter } from './emitter.js';
 import { keepFile } from './keep.js';
@@ -128,7 +128,7 @@ export class Files extends Emitter {
     this.emit('show');
   }
 
-  /** Remove a file that the browser cannot show: the model will not read it either. @param {Media} item */
+  /** Remove a file that the browser cannot show: nor can the model. @param {Media} item */
   dropBroken(item) {
     if (!this.media.includes(item)) return;
     const rest = this.media.filter((other) => other !== item);

@@ -1,5 +1,4 @@
-/* The form: what will be asked next, and what running it means for the conversation. Every control reads and writes its
-   `request`. */
+/* The form: what will be asked next, and what that means for the conversation. Controls write its `request`. */
 
 import { better, scope } from './scope.js';
 import { Emitter } from './emitter.js';
@@ -214,7 +213,7 @@ export class Form extends Emitter {
     return unknown;
   }
 
-  /** Default methods and an untouched example give way to the pair's; what a visitor chose stays. @param {string} id */
+  /** Default methods and an untouched example give way to the pair's. @param {string} id */
   changePair(id) {
     const { request, catalog } = this;
     const [before, now] = [request.pair, id].map((name) => pairOf(catalog, name));
@@ -238,6 +237,7 @@ export class Form extends Emitter {
     return this.scope ? better(this.catalog, this.request) : undefined;
   }
 
+  /** The request was replaced. */
   update() {
     this.files.show(this.request.media);
     this.emit('update');
@@ -246,6 +246,7 @@ export class Form extends Emitter {
 
   changed = () => this.emit('change');
 
+  /** Chosen methods that cannot sample, though that is asked. */
   get unsampled() {
     return unsampled(this.catalog, this.request, this.request.sampling.temperature);
   }

@@ -1,4 +1,4 @@
-/* What a visit stores in this browser. Without a storage (a private window) the page works the same. */
+/* What a visit stores in this browser, if it can (a private window cannot). */
 
 const FORM = 'specvl-form';
 const BENCH = 'specvl-compare';

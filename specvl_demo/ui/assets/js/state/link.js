@@ -1,10 +1,10 @@
-/* A request as a link: all but uploaded files. It may come from anyone, so it is checked wherever it is used. */
+/* A request as a link, but for uploaded files. It may come from anyone, so it is checked where it is used. */
 
 import { W } from '../words/words.js';
 
 const KEY = 'race';
 const SERVED = 'gradio_api/file='; // a file of the page's own
-const LONGEST = 8000;
+const LONGEST = 8000; // letters of a request
 
 /** The view that this page's address names, `#learn`, or `#race=…` with a request. */
 export function view() {
@@ -12,7 +12,7 @@ export function view() {
   return name in W.tabs ? name : 'race';
 }
 
-/** @param {FormRequest} request */
+/** The link to a request. @param {FormRequest} request */
 export function write(request) {
   const { history, media, ...rest } = request;
   const example = media.find((m) => m.example)?.example;

@@ -77,7 +77,7 @@ export class Race extends Emitter {
     this.emit('begin', { lane });
   }
 
-  /** @param {Round | End} record */
+  /** Take in what follows a Begin. @param {Round | End} record */
   goOn(record) {
     const lane = this.lanes.get(record.lane);
     if (!lane) return;
@@ -93,7 +93,7 @@ export class Race extends Emitter {
     this.emit('load');
   }
 
-  /** @param {Begin} begin */
+  /** Add a lane. @param {Begin} begin */
   open(begin) {
     const lane = new Lane(begin);
     lane.number = this.lanes.size;
@@ -104,7 +104,7 @@ export class Race extends Emitter {
     return lane;
   }
 
-  /** Name lanes after their methods, with settings only where two would have the same name. */
+  /** Name lanes after their methods, with settings only where names would be the same. */
   nameLanes() {
     const colours = coloursOf(this.list.map((lane) => lane.begin.method));
     const names = this.list.map((lane) => lane.begin.title.split(', ')[0]);
@@ -124,6 +124,7 @@ export class Race extends Emitter {
     return this.list.every((lane) => lane.end);
   }
 
+  /** Whether nothing more comes. */
   get whole() {
     return this.lanes.size > 0 && this.ended;
   }
@@ -179,6 +180,7 @@ export class Race extends Emitter {
     return lane.end !== null && this.roundsShown(lane) === lane.rounds.length;
   }
 
+  /** Whether every lane is shown to its end. */
   get finished() {
     return this.lanes.size > 0 && this.list.every((lane) => this.over(lane));
   }
@@ -233,7 +235,7 @@ export class Race extends Emitter {
     this.select({ lane: lane.name, ...part, picked: true });
   }
 
-  /** The selected round of the lane in focus, else the one on its way or the newest shown. */
+  /** The selected round in focus, else the one on its way or the newest shown. */
   get currentRound() {
     const { focused: lane, selected } = this;
     if (!lane || !lane.rounds.length) return null;

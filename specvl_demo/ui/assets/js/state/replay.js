@@ -1,4 +1,4 @@
-/* Replays a race: moves its head along the lanes' own clocks, at their speed or so slowly that an eye can follow. */
+/* Replays a race: moves its head along the lanes' clocks, at their speed or so slowly that an eye can follow. */
 
 import { Emitter } from './emitter.js';
 
@@ -84,6 +84,7 @@ export class Replay extends Emitter {
     race.setHead(lane.totalsAfter(Math.max(0, race.roundsShown(lane) + by)).clock_s);
   }
 
+  /** Show the race to its end. */
   finish() {
     this.playing = false;
     this.race.setHead(null);

@@ -1,4 +1,4 @@
-/* What a request asks, and when two of them ask the same: plain functions over the catalog. */
+/* What a request asks, and when two ask the same. */
 
 import { W } from '../words/words.js';
 

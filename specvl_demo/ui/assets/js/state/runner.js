@@ -1,10 +1,10 @@
-/* One race on the server at a time: requests it, follows its stream, ends it. */
+/* Requests a race at a time, follows its stream, ends it. */
 
 import { Stream } from './stream.js';
 import { W } from '../words/words.js';
 
 const SILENT_MS = 5000; // without a batch, of which each second has one
-const MOST_MISSES = 3;
+const MOST_MISSES = 3; // looks without an answer
 
 export class Runner {
   busy = false;
@@ -44,6 +44,7 @@ export class Runner {
     });
   }
 
+  /** The server is there. */
   hear() {
     this.heard = Date.now();
     this.misses = 0;
@@ -89,7 +90,7 @@ export class Runner {
     if (this.busy && this.stream.run) this.api.server.stop_run(this.stream.run);
   }
 
-  /** Give up if nothing comes: the server did not accept the request, or sends no more. */
+  /** Give up if nothing comes: the request was not accepted, or the server is gone. */
   async look() {
     const { run } = this.stream;
     if (Date.now() - this.heard < (run ? SILENT_MS : SILENT_MS / 2)) return;

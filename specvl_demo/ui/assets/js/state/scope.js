@@ -1,4 +1,4 @@
-/* What the chosen pair cannot judge: its model `knows` 'anything', 'photographs' or drawn 'scenes', and some words. */
+/* What a pair cannot judge: its model `knows` 'anything', 'photographs' or drawn 'scenes', and some words. */
 
 import { pairOf } from './request.js';
 import { W } from '../words/words.js';

@@ -5,6 +5,7 @@ import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
 const TRACE = 'race.trace.jsonl';
+/** Name and type of files that the server makes. */
 const MADE = {
   page: ['race.html', 'text/html'],
   figure: ['race.svg', 'image/svg+xml'],
@@ -46,7 +47,7 @@ export class Sharing {
     return from ?? catalog.examples.find(({ id }) => id === example)?.trace;
   }
 
-  /** Copy code that shows the race within another page: by this one, or the file that Save makes. */
+  /** Copy code that shows the race in another page: by this one, or by Save's file. */
   async embed() {
     const { stage } = this.parts;
     const src = this.traceAddress ? link.toTrace(this.traceAddress, true) : 'race.html';

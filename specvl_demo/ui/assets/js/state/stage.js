@@ -71,7 +71,7 @@ export class Stage extends Emitter {
     this.tell(this.outdated ? differs : '');
   }
 
-  /** @param {AnyRecord[]} records @param {Meta} meta @param {boolean} play */
+  /** @param {AnyRecord[]} records @param {Meta} meta @param {boolean} play it back */
   show(records, meta, play) {
     const { drawing, form, race, replay } = this.parts;
     if (form.running) {
@@ -114,7 +114,7 @@ export class Stage extends Emitter {
     this.bringOut(records, { ...meta, ...revived }, true);
   }
 
-  /** @param {Example} example */
+  /** Show its race. @param {Example} example */
   async example(example) {
     const { form, race } = this.parts;
     if (form.running) return;

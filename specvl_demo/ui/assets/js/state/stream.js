@@ -1,4 +1,4 @@
-/* The live stream: numbered batches of events. Repeated ones are dropped, and so is what still comes of an older run. */
+/* The live stream: numbered batches of events. Repeated ones and those of older runs are dropped. */
 
 export class Stream {
   /** Names of runs. @type {Set<string>} */

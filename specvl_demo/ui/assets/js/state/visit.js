@@ -1,4 +1,4 @@
-/* What continues from one visit to the next: the form and the race as they were left, and what a link requests. */
+/* What a visit begins with: the form and race as they were left, or what a link asks. */
 
 import * as kept from './keep.js';
 import * as link from './link.js';
@@ -107,7 +107,7 @@ export class Visit {
     if (unknown.length) stage.tell(W.run.unknownLink(unknown), true);
   }
 
-  /** Continue where the last visit ended; if it was `left` during a race, with the last kept one. @param {KeptForm} kept */
+  /** Continue where the last visit ended; if `left` during a race, with the last kept one. @param {KeptForm} kept */
   async resume({ request, example, run: raced, fits, left }) {
     const { archive, catalog, form, race, stage } = this.parts;
     const { asked, gone } = await revive(request, this.parts);

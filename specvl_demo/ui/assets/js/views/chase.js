@@ -1,4 +1,4 @@
-/* The race over the whole screen: all lanes on one clock, in the leader's text the place of the plain lane. */
+/* The race over the whole screen: all lanes on one clock, the plain lane's place in the leader's text. */
 
 import { overScreen, tool } from './back.js';
 import { h, iconButton, put } from './dom.js';

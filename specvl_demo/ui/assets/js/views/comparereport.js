@@ -1,4 +1,4 @@
-/* What a bench found: its tables, its chart, what every method answered. */
+/* What a bench found: its tables, its chart, what every method answersOf. */
 
 import { Chart } from './chart.js';
 import { benchByDepth } from './charts.js';
@@ -31,7 +31,7 @@ export function benchReport(bench, painter) {
     more.hidden = tables.length < 2;
     const open = (id || report?.asked) && ((kind, name) => bench.openRace(kind, name));
     refill(map, report?.figure ? [heatMap(report.rows, open)] : []);
-    refill(answers, report?.answers.length ? [answered(report.answers)] : []);
+    refill(answers, report?.answers.length ? [answersOf(report.answers)] : []);
     const without = left.length ? [W.ask.greedy(left)] : [];
     refill(origin, paragraphs(report ? [...report.before, ...without] : [COMPARE.empty]));
     const after = report?.after ?? [];
@@ -88,7 +88,7 @@ function heatMap(rows, open) {
   return tableCard(heading, kindsHelp, ['', every, ...kinds], methods.map(cells));
 }
 
-function answered(questions) {
+function answersOf(questions) {
   const answer = (title, text, cut) => [
     h('dt', title),
     h('dd', text, cut && h('small.vl-help', COMPARE.cut(cut))),

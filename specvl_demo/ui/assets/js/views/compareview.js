@@ -24,11 +24,11 @@ export function compareView(bench, { limits }, painter) {
   const papers = button(COMPARE.papers, () => bench.choosePapers());
   const about = h('p.vl-help');
   const cost = h('p.vl-help');
-  const asked = [h('h2', COMPARE.inputs), about, sourceOf(bench), numbersOf(bench, limits)];
+  const asked = [h('h2', COMPARE.inputs), about, sourceFields(bench), numberFields(bench, limits)];
   const form = h(
     'section.vl-card.vl-c-form',
     h('div', h('h2', label), methods, h('div', papers)),
-    h('div', asked.flat(), cost, actionsOf(bench)),
+    h('div', asked.flat(), cost, actionButtons(bench)),
   );
   bench.on('change files', () => {
     const { answers, tokens, seconds, load } = bench.estimate();
@@ -54,7 +54,7 @@ function methodBox(bench, method) {
 }
 
 /** @param {Bench} bench */
-function sourceOf(bench) {
+function sourceFields(bench) {
   const choose = writes(bench, 'source', (value) => (bench.source = value));
   const source = h('select', choose, options(Object.entries(COMPARE.sources)));
   const write = writes(bench, 'question', (text) => (bench.question = text));
@@ -92,7 +92,7 @@ function sourceOf(bench) {
 }
 
 /** @param {Bench} bench */
-function numbersOf(bench, limits) {
+function numberFields(bench, limits) {
   const number = (name, max, more = { min: 1 }) => {
     const props = writes(bench, name, (value) => (bench.fields[name] = Number(value)));
     const input = h('input', { type: 'number', value: bench.fields[name], max, ...more, ...props });
@@ -110,7 +110,7 @@ function numbersOf(bench, limits) {
 }
 
 /** @param {Bench} bench */
-function actionsOf(bench) {
+function actionButtons(bench) {
   const first = { id: 'vl-c-run', sign: 'play' };
   const go = button(COMPARE.run, () => bench.run(), 'vl-primary', first);
   const stop = { id: 'vl-c-stop', sign: 'stop', disabled: true };

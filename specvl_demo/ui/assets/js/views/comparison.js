@@ -1,4 +1,4 @@
-/* Below the answers of a race that is over: which agree, where each speed comes from, how sure the model was. */
+/* Below the answers: which agree, where each speed comes from, how sure the model was. */
 
 import { folded, h, put, refill } from './dom.js';
 import { doubts } from '../records/verdict.js';

@@ -1,4 +1,4 @@
-/* Earlier questions with their answers, which the next one includes; the last is the race on the page. */
+/* Earlier questions and answers, which the next one includes. */
 
 import { button, h, iconButton, refill } from './dom.js';
 import { W } from '../words/words.js';

@@ -43,7 +43,7 @@ function build(chart, race, colours) {
   const shade = ({ name, fillcolor: colour }) => ({ name, colour, fill: true });
   const last = lines.map((l) => [l.name, l.y.at(-1)]);
   return {
-    traces: [...shades, ...lines.map((l) => draw(chart.kind, l))],
+    traces: [...shades, ...lines.map((l) => traceOf(chart.kind, l))],
     ymin,
     ymax,
     xmin: 1,
@@ -64,7 +64,7 @@ function linesOf(chart, rounds) {
   });
 }
 
-/** One of numbers, one for each key of objects, or points of lists, marked ones apart. */
+/** A line of numbers, a line for each key of objects, or points of lists, marked ones apart. */
 function linesOfSeries({ path, name, axis, beside, ...series }, rounds) {
   const lines = new Map();
   const addPoint = (line, x, y, more) => {
@@ -94,7 +94,7 @@ function linesOfSeries({ path, name, axis, beside, ...series }, rounds) {
   return [...lines.values()];
 }
 
-function draw(kind, { axis, beside, colour: color, dash, name, points, symbol, x, y }) {
+function traceOf(kind, { axis, beside, colour: color, dash, name, points, symbol, x, y }) {
   const more = { name, ...(axis === 'right' && { yaxis: 'y2' }) };
   if (points)
     return scatter(x, y, { ...more, mode: 'markers', marker: { color, size: 6, symbol } });

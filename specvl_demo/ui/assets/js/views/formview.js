@@ -15,11 +15,11 @@ const countPictures = (turns) => turns.reduce((sum, turn) => sum + turn.media.le
 /** ask(asked): a method's parameters from the server. @param {Form} form */
 export function formView(form, ask, races) {
   const well = mediaWell(form.files);
-  const question = questionOf(form);
+  const question = questionField(form);
   const loading = loadingPanel(form);
   const methods = methodList(form);
   const sampling = samplingPanel(form, methods.show);
-  const parameters = parametersOf(form, ask, [sampling, loading.node]);
+  const parameters = parametersPanel(form, ask, [sampling, loading.node]);
   const { catalog } = form;
   const examples = tiles(catalog, (example) => form.choose(example));
   const offered = h('div.vl-field', h('span.vl-label', W.ask.examples), examples);
@@ -93,7 +93,7 @@ function textarea(form, key, more = {}) {
   return h('textarea', { id: `vl-${key}`, rows: 2, input, ...more });
 }
 
-function questionOf(form) {
+function questionField(form) {
   const keydown = (e) => {
     if (e.key !== 'Enter' || e.shiftKey || e.isComposing) return;
     e.preventDefault();
@@ -199,7 +199,7 @@ function samplingPanel(form, onchange) {
   return panel.node;
 }
 
-function parametersOf(form, ask, others) {
+function parametersPanel(form, ask, others) {
   const changes = h('span.vl-changed');
   const methods = h('div.vl-settings');
   let panels = [];

@@ -1,4 +1,4 @@
-/* Where a token comes from: its round, why it is there, what else was likely, what the drafter saw. */
+/* Where a token comes from: its round, why, what else was likely, what the drafter saw. */
 
 import { backCloses } from './back.js';
 import { button, h, headRow, icon, iconButton, refill, scrolls, tableRow, term } from './dom.js';
@@ -52,7 +52,7 @@ export function inspector(race, painter, names) {
   return node;
 }
 
-/** On a small screen the inspector is a sheet over the page. Returns what opens and closes it. */
+/** On a small screen the inspector lies over the page. Returns what opens and closes it. */
 function sheet(race, node) {
   const back = backCloses(() => race.select(null));
   let over = false;
@@ -159,6 +159,7 @@ function explained({ race, lane, names }, round, { node, at, why, parts }) {
   return [grid, phaseTimes(round), noteList(noted(lane, round, names, node))];
 }
 
+/** A chip that selects its token. */
 function opener({ race, lane }, token, chip, label, current = null) {
   const click = () => race.pick(lane, { token });
   const props = { label, 'aria-current': current, click };

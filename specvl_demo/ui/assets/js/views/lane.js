@@ -81,7 +81,7 @@ export class LaneView {
     this.mark();
   };
 
-  /** What a played-back race has not reached yet stands behind, pale. */
+  /** What a replay has not reached yet stands behind, pale. */
   remaining() {
     const { race, lane } = this;
     const kept = (n) => !n.hidden && n.dataset.kind !== 'rejected';
@@ -123,6 +123,7 @@ export class LaneView {
     text.append(part);
   }
 
+  /** The element of a piece. */
   piece({ start, stop, text, mixed, round: r, ...piece }) {
     const { lane } = this;
     const { plain } = lane;
@@ -163,6 +164,7 @@ export class LaneView {
     return this.nodes[this.lane.tokens[token]?.piece] ?? null;
   }
 
+  /** Show selection, colours and end. */
   mark() {
     const { race, lane, node, box } = this;
     node.classList.toggle('focused', race.focus === lane.name);

@@ -26,7 +26,7 @@ export function learnView({ examples, methods, papers: names }, painter, watch) 
     });
     if (example) near.observe(live);
     const show = example && button(W.learn.watch(example.title), () => watch(example));
-    return lessonCard(method.name, wordsOf(method, show), live);
+    return lessonCard(method.name, lessonWords(method, show), live);
   };
   const reach = ({ name, title }) => {
     const go = () => document.getElementById(`lesson-${name}`).scrollIntoView({ block: 'start' });
@@ -38,7 +38,7 @@ export function learnView({ examples, methods, papers: names }, painter, watch) 
   return h('div.vl-learn', nav, h('div.vl-lessons', lessons));
 }
 
-function wordsOf(method, show) {
+function lessonWords(method, show) {
   const { does, formula: rule, look } = method.learn;
   return [
     heading(method),

@@ -29,6 +29,7 @@ export function loadingPanel(form) {
     show();
     form.changed();
   });
+  /** Tell how the last race ran. */
   const echo = ({ models, dtype, device, n_visual: visual, n_prompt: all }) =>
     put(ran, W.loading.ran(models.target, dtype, device, visual, all));
   form.on('update', show);

@@ -1,4 +1,4 @@
-/* The settings of one method: preset, parts, and their parameters, which the server tells. */
+/* The settings of a method: preset, parts, parameters, all told by the server. */
 
 import { exampleLike } from '../state/examples.js';
 import { folded, h, put } from './dom.js';

@@ -76,6 +76,7 @@ export class Painter {
     this.requestFrame();
   }
 
+  /** Draw all that waits. */
   catchUp() {
     this.heavy.run();
     for (const chart of this.charts.values()) {
@@ -129,6 +130,7 @@ export class Painter {
       .sort((a, b) => a.due - b.due);
   }
 
+  /** written: this frame has text already. */
   drawChart(now, written) {
     const [next] = this.waitingCharts;
     if (!next || next.due > now || (written && now - next.due < PATIENCE_MS)) return;

@@ -1,4 +1,4 @@
-/* Pictures with their patches: where the drafter looked, which ones a view of it saw. */
+/* Pictures with their patches: where the drafter looked, what its views saw. */
 
 import { h, options, put, refill } from './dom.js';
 import { contrast } from '../records/looks.js';

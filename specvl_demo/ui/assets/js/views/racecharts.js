@@ -30,7 +30,7 @@ export class RaceCharts {
     return [this.own, ...this.common];
   }
 
-  /** The first declared chart whose numbers the rounds carry, else a common one. */
+  /** The first declared chart that the rounds have numbers for, else a common one. */
   chooseOwn(now = false) {
     const lane = this.race.focused;
     if ((!lane || lane.pending) && this.own) {

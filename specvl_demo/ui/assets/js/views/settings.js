@@ -42,6 +42,7 @@ function parameterField(param, values, onchange) {
   return { node, differs };
 }
 
+/** Fields folded away below a count of changes. */
 export function panelOf(title, onreset) {
   const count = h('span.vl-changed');
   const body = h('div.vl-settings-body');

@@ -123,6 +123,7 @@ function answerAt({ given, pieces, whole, rounds }, { round, checked, over }) {
   return [...nodes, ...drafts, own ? word('target', own) : null];
 }
 
+/** What AR has written by then. */
 function plainLaneAt({ baseline }, lane, { round, checked, over }) {
   if (!baseline || baseline === lane) return '';
   const rounds = over ? Infinity : round.index + Number(checked ?? !countDrafted(round));

@@ -1,4 +1,4 @@
-/* The trees of all rounds of the lane in focus, small and side by side; beneath, a number of its method's own. */
+/* The trees of all rounds of the lane in focus, small; beneath, a number of its method's own. */
 
 import { h, put, svg, term } from './dom.js';
 import { countDrafted, countKept, dig } from '../records/fold.js';

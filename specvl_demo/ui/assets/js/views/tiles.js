@@ -1,4 +1,4 @@
-/* The examples as tiles: one a paper and one that fails in sight, the others one press away. */
+/* The examples as tiles: one a paper and one that fails are in sight. */
 
 import { folded, h, thumbnail } from './dom.js';
 import { W, fmt } from '../words/words.js';

@@ -92,7 +92,7 @@ export class TreeView {
     this.race.pick(focused, at >= 0 ? { token } : { round: round.index, node });
   }
 
-  /** The node that is selected, or whose token is. The target's own comes after all drafted ones. */
+  /** The selected node, or the selected token's. The target's own comes last. */
   get picked() {
     const { selected, focused, currentRound: round } = this.race;
     const token = focused.tokens[selected?.token];
@@ -131,7 +131,7 @@ export class TreeView {
     this.markPicked();
   };
 
-  /** In a box that is too small, it or else the end of the round is in sight. */
+  /** A small box shows it, or else the end of the round. */
   markPicked() {
     const { box, parts, picked, spots } = this;
     parts.forEach(({ node }, i) => {
@@ -242,6 +242,7 @@ export class TreeView {
   }
 }
 
+/** A node in words. */
 function describe(round, i, own) {
   const { tree, tokens } = round;
   if (i === 0) return W.tree.root(shown(tree.texts?.[0] ?? ''));
@@ -257,7 +258,7 @@ function countLeaves({ tree, path, tokens }) {
   return ends.length + Number(tokens.at(-1).origin === 'target' && !ends.includes(path.at(-1)));
 }
 
-/** Where room is short, the words of a chain stand on two lines, then are cut; then the whole scrolls. */
+/** Where room is short, a chain's words stand on two lines, then are cut; then all scrolls. */
 function layColumns(plan, words, prob, width) {
   const attempt = (most, lines) => place(plan, words, prob, width, most, lines);
   const first = attempt(MOST_LETTERS, 1);
@@ -266,6 +267,7 @@ function layColumns(plan, words, prob, width) {
   return second.wide <= width ? second : attempt(FEWER_LETTERS, 2);
 }
 
+/** Where columns and words lie, words being cut to `most` letters. */
 function place(plan, words, prob, width, most, lines) {
   const deepest = Math.max(1, ...plan.depth);
   /** @type {number[]} */

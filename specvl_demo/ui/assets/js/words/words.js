@@ -53,6 +53,7 @@ const EQUAL = 0.05; // a speedup so near to one is none
 
 export const portion = (share) => `${(100 * share).toFixed(0)} %`;
 
+/** How much of two answers agrees, in words. */
 const agree = (alike) => (alike === null ? '' : `; ${portion(alike)} of the text agrees`);
 
 const proposed = (text, p) => `The drafter proposed ${text}${p ? ` with probability ${p}` : ''}`;
