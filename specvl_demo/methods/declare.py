@@ -147,7 +147,7 @@ class Lesson:
 
 
 def tex(formula: str) -> list[Any]:
-    r"""Parse a formula in a small subset of TeX into what the page draws (views/formula.js).
+    r"""Parse a formula in a small subset of TeX into what the page draws (views/learnview.js).
 
     Spaces separate symbols. Supported are a_b, a^b, \frac{a}{b}, \sum_a, \text{words}, {groups}.
     """

@@ -35,14 +35,14 @@ test('what lies outside a pair’s scope is told, and the pair that was made for
     [asked('Anything?', [], 'nope'), ''],
   ];
   for (const [request, words] of cases) {
-    const found = scope(CATALOG, request);
+    const found = scope({ catalog: CATALOG, request });
     assert.ok(words ? found.includes(words) : found === '', `${request.question}: ${found}`);
   }
-  assert.equal(better(CATALOG, asked('What?', [MINE]))?.id, 'snap');
-  assert.equal(better(CATALOG, asked('What?', []))?.id, 'snap');
-  assert.equal(better(CATALOG, asked('What?', [SCENE])), undefined);
-  assert.equal(better(CATALOG, asked('What?', [SCENE], 'snap'))?.id, 'p');
-  assert.equal(better({ ...CATALOG, pairs: PAIRS.slice(0, 1) }, asked('?', [MINE])), undefined);
+  assert.equal(better({ catalog: CATALOG, request: asked('What?', [MINE]) })?.id, 'snap');
+  assert.equal(better({ catalog: CATALOG, request: asked('What?', []) })?.id, 'snap');
+  assert.equal(better({ catalog: CATALOG, request: asked('What?', [SCENE]) }), undefined);
+  assert.equal(better({ catalog: CATALOG, request: asked('What?', [SCENE], 'snap') })?.id, 'p');
+  assert.equal(better({ catalog: { ...CATALOG, pairs: PAIRS.slice(0, 1) }, request: asked('?', [MINE]) }), undefined);
 });
 
 test('strangers’ letters are few, marks are not piled up, tags stay words', () => {

@@ -113,7 +113,7 @@ export function payOff(lane, base) {
   const seconds = lane.rounds.map((r) => r.draft_s + Math.max(0, r.verify_s - unit));
   const drafted = n_drafted / n;
   const perToken = mean(seconds) / drafted / unit;
-  return { fixed: rho - perToken * drafted, perToken, drafted, tau, rho, speedup: tau / rho };
+  return { fixed: rho - perToken * drafted, perToken, drafted, tau, rho };
 }
 
 /** The least share of right guesses that is as fast as autoregressive decoding. */

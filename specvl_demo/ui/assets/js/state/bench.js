@@ -5,13 +5,36 @@ import { Emitter } from './emitter.js';
 import * as kept from './keep.js';
 import { chosen, unsampled } from './request.js';
 import { deliver } from './sharing.js';
-import { Speeds } from './speeds.js';
 import { COMPARE } from '../words/comparewords.js';
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
 const FRESH_MS = 2000; // how old a table may be while the bench runs
 const WAIT_MS = 300; // until it looks again for the end of a race
+
+/** How fast pairs raced on this page, and how busy the machine was. */
+class Speeds {
+  /** Of each pair's last race. @type {{ [pair: string]: Speed }} */
+  raced = {};
+  free = 1; // what other programs left the last race
+
+  /** @param {Pick<Race, 'list' | 'meta'>} race */
+  learn({ list, meta }) {
+    const lanes = list.filter((lane) => lane.tokens.length);
+    const token = median(
+      lanes.map((lane) => lane.totalsAfter(Infinity).clock_s / lane.tokens.length),
+    );
+    const before = median(lanes.map((lane) => lane.before));
+    this.free = Math.max(0.01, 1 - Math.max(0, ...list.map((lane) => lane.end?.load ?? 0)));
+    if (meta.asked) this.raced[meta.asked.pair] = { before, token, free: this.free };
+  }
+
+  /** Seconds of an answer, on a machine as busy as in the last race. @param {string} pair @param {number} tokens */
+  seconds(pair, tokens) {
+    const raced = this.raced[pair];
+    return raced && ((raced.before + tokens * raced.token) * raced.free) / this.free;
+  }
+}
 
 /** @extends {Emitter<BenchEvents>} */
 export class Bench extends Emitter {
@@ -65,12 +88,11 @@ export class Bench extends Emitter {
     return possible.map(({ name }) => name);
   }
 
-  /** Whether no more methods can be chosen. */
+  /** Whether no more methods fit. */
   get full() {
     return this.chosen.length >= this.parts.catalog.limits.lanes;
   }
 
-  /** Compare comes into view. */
   open() {
     if (!this.touched) this.methods = [...this.request.methods];
     this.touched = true;
@@ -250,7 +272,6 @@ export class Bench extends Emitter {
     this.say(failure ?? (over ? COMPARE.done(size) : ended), failure !== null);
   }
 
-  /** Read the tables so far. */
   async refresh() {
     const report = await this.parts.api.server.bench_progress(this.id).catch(() => null);
     if (report?.rows) this.take(report);
@@ -362,3 +383,6 @@ async function sendFiles(files, question, upload) {
 
 /** @param {File[]} files */
 const questionFile = (files) => files.find((file) => /\.jsonl$/i.test(file.name));
+
+/** @param {number[]} numbers */
+const median = (numbers) => numbers.sort((a, b) => a - b)[numbers.length >> 1];

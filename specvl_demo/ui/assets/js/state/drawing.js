@@ -9,7 +9,7 @@ export const PACES = {
   undrawn: { text: Infinity, heavy: Infinity, hz: 1 },
 };
 const CHEAP = 0.04; // share of the machine that drawing all may take
-const FAIR = 0.1; // with fewer drawings
+const FAIR = 0.1;
 const LATE_MS = 50; // after the frame before
 const MOST_LATE = 0.2; // share of the frames
 const LOOK_MS = 3000; // how long frames are timed

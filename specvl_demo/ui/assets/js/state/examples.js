@@ -8,9 +8,9 @@ const asksExample = (request, { question, media }) =>
   request.question.trim() === question.trim() &&
   paths(request.media) === paths(media);
 
-/** The example that a request asks. @param {Catalog} catalog @param {FormRequest} request */
-export const askedExample = ({ examples }, request) =>
-  examples.find((example) => asksExample(request, example));
+/** The example that a form asks. @param {Asked} form */
+export const askedExample = ({ catalog, request }) =>
+  catalog.examples.find((example) => asksExample(request, example));
 
 /** The request that an example stands for.
  *  @param {Catalog} catalog @param {Example} example @returns {FormRequest} */
@@ -25,11 +25,10 @@ export function requestOf(catalog, { id, media, methods, pair, question, setting
   };
 }
 
-/** The example whose settings a method has, first the one that is asked.
- *  @param {Catalog} catalog @param {FormRequest} request @param {string} name */
-export function exampleLike({ examples }, request, name) {
+/** The example whose settings a method has, first the one that is asked. @param {Asked} form @param {string} name */
+export function exampleLike({ catalog, request }, name) {
   const own = JSON.stringify(request.settings[name]);
-  const alike = examples.filter(
+  const alike = catalog.examples.filter(
     ({ pair, methods, settings }) =>
       pair === request.pair && methods[0] === name && JSON.stringify(settings) === own,
   );
@@ -38,10 +37,10 @@ export function exampleLike({ examples }, request, name) {
 
 /** What changes where files take the place of an untouched example's: its question goes, unless they are as many and of
  *  the same kind, and its pair gives way to `home`. coming: files on their way.
- *  @param {Catalog} catalog @param {FormRequest} request @param {string} home @param {Media[]} media
- *  @param {number} coming @returns {Partial<FormRequest> | null} */
-export function giveWay(catalog, request, home, media, coming) {
-  const example = askedExample(catalog, request);
+ *  @param {Form} form @param {Media[]} media @param {number} coming @returns {Partial<FormRequest> | null} */
+export function giveWay(form, media, coming) {
+  const { catalog, home, request } = form;
+  const example = askedExample(form);
   if (!example || !media.length || media.some((item) => item.example)) return null;
   const pair = pairOf(catalog, home);
   const same = media.every((item) => item.kind === example.media[0]?.kind);

@@ -66,7 +66,7 @@ export class FollowUps {
     stage.offer();
   }
 
-  /** Make the race part of its conversation, and await the next question if none is typed. */
+  /** Make the race part of its conversation, and await the next question. */
   follow() {
     const { form, race, stage } = this.parts;
     form.followUp = true;

@@ -48,13 +48,13 @@ export class Form extends Emitter {
   /** Take in the files; an example's question and pair may give way.
    *  @param {Media[]} media @param {number} [coming] files on their way */
   takeMedia(media, coming = 0) {
-    const { catalog, home, replacedExample: before, request } = this;
+    const { replacedExample: before, request } = this;
     const { media: old, question, pair, methods, settings } = request;
     this.settle();
     this.replacedExample = null;
     const asks = [before?.question, ''].includes(question);
     const back = before && asks && paths(media) === paths(before.media); // the new file was no picture
-    const changes = back ? before : giveWay(catalog, request, home, media, coming);
+    const changes = back ? before : giveWay(this, media, coming);
     if (changes && !back) this.replacedExample = { media: old, question, pair, methods, settings };
     Object.assign(request, changes, { media });
     if (request.pair !== pair) this.emit('update');
@@ -207,7 +207,7 @@ export class Form extends Emitter {
 
   /** Put a request into the form. Returns the names not known here. @param {Partial<FormRequest>} request */
   restore(request) {
-    const { taken, unknown } = takeOver(this.catalog, this.request, request);
+    const { taken, unknown } = takeOver(this, request);
     Object.assign(this.request, taken);
     this.update();
     return unknown;
@@ -221,7 +221,7 @@ export class Form extends Emitter {
     if (now && String(request.methods) === String(before?.first)) request.methods = [...now.first];
     request.pair = id;
     const own = catalog.examples.find((e) => e.pair === id);
-    const shown = askedExample(catalog, request);
+    const shown = askedExample(this);
     if (own && shown && shown.pair !== id) this.choose(own);
     else this.update();
   }
@@ -229,12 +229,12 @@ export class Form extends Emitter {
   /** What the pair cannot judge about the question, in a sentence. */
   get scope() {
     const { question, media } = this.request;
-    return question.trim() || media.length ? scope(this.catalog, this.request) : '';
+    return question.trim() || media.length ? scope(this) : '';
   }
 
   /** Another pair that can judge it. */
   get fittingPair() {
-    return this.scope ? better(this.catalog, this.request) : undefined;
+    return this.scope ? better(this) : undefined;
   }
 
   /** The request was replaced. */
@@ -274,7 +274,7 @@ export class Form extends Emitter {
     const [refused] = rest.media.length ? [] : this.files.refused;
     const wrong =
       (refused && W.media.refusedRun(refused.name)) ??
-      tooMuch(this.request, this.catalog.limits) ??
+      tooMuch(this) ??
       loadingRefusal(this.pairFacts, this.request) ??
       (left.length && !methods.length ? W.ask.greedy(without) : null);
     if (wrong) {

@@ -6,7 +6,7 @@ const KEY = 'race';
 const SERVED = 'gradio_api/file='; // a file of the page's own
 const LONGEST = 8000; // letters of a request
 
-/** The view that this page's address names, `#learn`, or `#race=…` with a request. */
+/** The view that the address names: `#learn`, or `#race=…` with a request. */
 export function view() {
   const [name] = location.hash.slice(1).split('=');
   return name in W.tabs ? name : 'race';
@@ -26,7 +26,7 @@ export function write(request) {
 /** Whether another page shows this one within it: then the race alone. */
 export const embedded = () => new URLSearchParams(location.search).has('embed');
 
-/** The address of the trace that this page's address asks for; '' if it lies elsewhere. */
+/** The trace that the page's address asks for; '' if it lies elsewhere. */
 export function traceAsked() {
   const path = new URLSearchParams(location.search).get('trace');
   if (!path) return null;

@@ -21,9 +21,10 @@ export class Live extends Emitter {
   }
 
   stop() {
-    this.parts.runner.stop();
-    this.parts.form.say(W.run.stopping);
-    this.parts.stage.setWaiting(W.run.stopping);
+    const { form, runner, stage } = this.parts;
+    runner.stop();
+    form.say(W.run.stopping);
+    stage.setWaiting(W.run.stopping);
   }
 
   /** Show the race of a request; if nothing is written, what was there before. @param {Run} run */

@@ -190,8 +190,7 @@ export class Race extends Emitter {
     return this.meta.source === 'live' && this.ended && this.head !== null;
   }
 
-  /** The lane whose text a follow-up continues: AR's if it is complete, else the lossless one that wrote most, or the
-   *  only one. */
+  /** The lane that a follow-up continues: AR's if complete, else the lossless one that wrote most, or the only one. */
   get followed() {
     const base = this.baseline;
     if (base?.complete) return base;

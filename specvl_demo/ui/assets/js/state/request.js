@@ -51,8 +51,8 @@ export const paths = (media) => media.map((m) => m.path).join();
 export const weightKinds = (loading) => ['dtype', 'quantised'].filter((key) => key in loading);
 
 /** A request with what another one gives, and the names there that are not known.
- *  @param {Catalog} catalog @param {FormRequest} request @param {Partial<FormRequest>} other */
-export function takeOver(catalog, request, other) {
+ *  @param {Asked} form @param {Partial<FormRequest>} other */
+export function takeOver({ catalog, request }, other) {
   const standard = blank(catalog);
   const taken = { ...request };
   for (const key of /** @type {(keyof FormRequest)[]} */ (Object.keys(standard)))
@@ -69,9 +69,10 @@ export function takeOver(catalog, request, other) {
   return { taken, unknown };
 }
 
-/** What is too long or too many, in a sentence. @param {FormRequest} request @param {Catalog['limits']} limits */
-export function tooMuch({ media, history, question, system }, limits) {
-  const { turns, shown, question: most } = limits;
+/** What is too long or too many, in a sentence. @param {Asked} form */
+export function tooMuch({ catalog, request }) {
+  const { media, history, question, system } = request;
+  const { turns, shown, question: most } = catalog.limits;
   if (question.length > most) return W.ask.long('question', question.length, most);
   if (system.length > most) return W.ask.long('system prompt', system.length, most);
   if (history.length > turns) return W.chat.tooLong(history.length, turns);

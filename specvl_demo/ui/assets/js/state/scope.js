@@ -8,8 +8,8 @@ const MOST_UNKNOWN = 3;
 const LONGEST_WORD = 40; // letters
 const MOST_WORDS = 60; // the shipped models were taught short questions
 
-/** What the pair cannot judge about a request, in a sentence. @param {Catalog} catalog @param {FormRequest} request */
-export function scope(catalog, request) {
+/** What the pair cannot judge about a request, in a sentence. @param {Asked} form */
+export function scope({ catalog, request }) {
   const pair = pairOf(catalog, request.pair);
   if (!pair || pair.knows === 'anything') return '';
   const { knows, words } = pair;
@@ -31,8 +31,8 @@ export function scope(catalog, request) {
   return unknown.length ? W.scope.outside(W.scope.words(unknown)) : '';
 }
 
-/** Another pair that can judge it. @param {Catalog} catalog @param {FormRequest} request */
-export function better(catalog, request) {
+/** Another pair that can judge it. @param {Asked} form */
+export function better({ catalog, request }) {
   const pair = pairOf(catalog, request.pair);
   if (!pair || pair.knows === 'anything') return undefined;
   const other = pair.knows === 'scenes' ? 'photographs' : 'scenes';

@@ -1,4 +1,4 @@
-/* The race as something to keep: a link, its trace, or a file that the server makes of that. */
+/* The race to keep: a link, its trace, or a file that the server makes. */
 
 import * as link from './link.js';
 import * as trace from '../records/trace.js';

@@ -139,7 +139,7 @@ export class Stage extends Emitter {
     }
   }
 
-  /** The lane whose text a follow-up continues, where that is not AR's whole answer. */
+  /** The lane that a follow-up continues, where that is not AR's whole answer. */
   get from() {
     const { followed, baseline } = this.parts.race;
     const cut = (baseline && followed !== baseline) || followed?.end?.stop === 'cancelled';

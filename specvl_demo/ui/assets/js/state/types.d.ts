@@ -240,6 +240,12 @@ type NextTurn = 'same' | 'on' | 'new';
 /** An example as it was before a file took the place of its pictures. */
 type Replaced = Pick<FormRequest, 'media' | 'question' | 'pair' | 'methods' | 'settings'>;
 
+/** What a form asks, and of what it can be asked. */
+interface Asked {
+  catalog: Catalog;
+  request: FormRequest;
+}
+
 /** What a request asks in words. */
 type Asking = Pick<FormRequest, 'pair' | 'question' | 'media'>;
 

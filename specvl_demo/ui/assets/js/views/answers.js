@@ -42,7 +42,7 @@ export function answers(race, painter, onback) {
 }
 
 function originalAnswer({ lane, before, chosen, taken, after }, onback) {
-  const fork = h('b.vl-fork', { title: W.branch.fork(shown(taken)), text: laid(chosen) });
+  const fork = h('b.vl-fork', { title: W.branch.fork(shown(taken)) }, laid(chosen));
   const words = [laid(before, MOST_TEXT), fork, laid(after, MOST_TEXT)];
   const title = W.branch.title(lane);
   return h(

@@ -59,5 +59,4 @@ export function overScreen({ title, keys }, moves, stage, tools) {
   return { dialog, fill };
 }
 
-/** A button of such a dialog. */
 export const tool = (text, does) => button(text, does, 'vl-secondary');

@@ -9,7 +9,7 @@ const LEGEND_FIELDS = ['name', 'colour', 'dash', 'fill', 'help'];
 
 let loading = null;
 
-/** The drawing library, loaded once, by the first caller, from its `url`. @param {string} [url] */
+/** The drawing library, which the first caller loads. @param {string} [url] */
 export function plotly(url) {
   loading ??= new Promise((resolve, reject) => {
     const load = () => resolve(window.Plotly);
@@ -148,7 +148,7 @@ export class Chart {
 
 const legendSign = (colour, fill, dash) =>
   /[●◆◇]/.test(dash ?? '')
-    ? h('b', { style: { color: colour }, text: dash })
+    ? h('b', { style: { color: colour } }, dash)
     : h('i', { class: `${fill ? 'fill' : 'line'} ${dash ?? ''}`, style: { '--c': colour } });
 
 const literalTrace = (trace) => ({ ...trace, name: forPlotly(trace.name) });

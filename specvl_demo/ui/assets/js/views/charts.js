@@ -44,7 +44,7 @@ function runningSpeedup(race, lane, colours) {
   };
 }
 
-/** After each round; for a lane whose times are not meaningful, the reason. @type {ChartSpec} */
+/** After each round; of lanes that have none, the reason. @type {ChartSpec} */
 export const speedup = {
   id: 'speedup',
   title: W.charts.speedup,

@@ -61,8 +61,7 @@ export function chase(replay, painter) {
 
 /** Words are hidden until the replay reaches them. */
 function rowOf(lane, many) {
-  const word = (piece) =>
-    h(`span.tk.${lane.kind(piece)}`, { hidden: true, text: laid(piece.text) });
+  const word = (piece) => h(`span.tk.${lane.kind(piece)}`, { hidden: true }, laid(piece.text));
   const parts = lane.pieces.map(word);
   const size = { 'font-size': `clamp(18px, ${many ? '2.2vw' : '3vw'}, 44px)` };
   const text = h('p.vl-story-text', { style: size }, parts);

@@ -1,4 +1,4 @@
-/* What a bench found: its tables, its chart, what every method answersOf. */
+/* What a bench found: its tables, its chart, what every method answered. */
 
 import { Chart } from './chart.js';
 import { benchByDepth } from './charts.js';
@@ -48,7 +48,7 @@ export function benchReport(bench, painter) {
   return [origin, first, map, figures, charts, more, answers, notes, h('div.vl-buttons', rows)];
 }
 
-const paragraphs = (texts) => texts.map((text) => h('p', { text }));
+const paragraphs = (texts) => texts.map((text) => h('p', text));
 
 /** The first cell of every row names it. */
 function tableCard(heading, help, columns, rows) {

@@ -5,7 +5,7 @@ import { button, checkbox, filePicker, h, options, put, tell } from './dom.js';
 import { COMPARE } from '../words/comparewords.js';
 import { W } from '../words/words.js';
 
-const labelled = (input, text) => h('div.vl-c-line', h('label', { for: input.id, text }), input);
+const labelled = (input, text) => h('div.vl-c-line', h('label', { for: input.id }, text), input);
 
 /** Properties of a control that writes its value into the bench. */
 const writes = (bench, id, write) => ({

@@ -28,7 +28,7 @@ export function comparison(race, confidences) {
     put(agreement, lines.filter(Boolean).join(' · '));
     slow.hidden = !many;
     put(slower, W.run.reasons(speeds.length));
-    refill(reasons, many ? speeds.map((text) => h('li', { text })) : []);
+    refill(reasons, many ? speeds.map((text) => h('li', text)) : []);
   });
   race.on('reset end head', () => {
     const lane = race.list.find((one) => one.end?.confidence);

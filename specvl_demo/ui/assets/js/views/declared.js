@@ -64,11 +64,11 @@ function linesOf(chart, rounds) {
   });
 }
 
-/** A line of numbers, a line for each key of objects, or points of lists, marked ones apart. */
+/** A line of numbers, one for each key of objects, or points of lists, marked ones apart. */
 function linesOfSeries({ path, name, axis, beside, ...series }, rounds) {
   const lines = new Map();
   const addPoint = (line, x, y, more) => {
-    if (y === null || y === undefined) return;
+    if (y == null) return;
     if (!lines.has(line)) lines.set(line, { name: line, x: [], y: [], axis, beside, ...more });
     lines.get(line).x.push(x);
     lines.get(line).y.push(Number(y));

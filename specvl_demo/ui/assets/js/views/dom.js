@@ -3,11 +3,11 @@
 
 import { W } from '../words/words.js';
 
-const isThere = (child) => child !== undefined && child !== null && child !== false;
+const isThere = (child) => child != null && child !== false;
 
 /** Makes elements from a tag with classes (`'p.vl-help'`), properties if there are any, and children. A property is
- *  `text`, `label` (for screen readers), `data` {name: value}, `style` {name: value}, a listener if it is a function,
- *  else an attribute, which false, undefined and null omit. A button submits nothing unless its type says so. */
+ *  `label` (for screen readers), `data` {name: value}, `style` {name: value}, a listener if it is a function, else an
+ *  attribute, which false, undefined and null omit. A button submits nothing unless its type says so. */
 const elements =
   (namespace) =>
   (tag, ...parts) => {
@@ -21,7 +21,6 @@ const elements =
     for (const [name, value] of Object.entries(props)) {
       if (!isThere(value)) continue;
       if (typeof value === 'function') node.addEventListener(name, value);
-      else if (name === 'text') node.textContent = value;
       else if (name === 'data') Object.assign(node.dataset, value);
       else if (name === 'style')
         for (const [key, v] of Object.entries(value)) node.style.setProperty(key, v);
@@ -44,7 +43,7 @@ export function folded(tag, heading, ...parts) {
   return node;
 }
 
-export const options = (choices) => choices.map(([value, text]) => h('option', { value, text }));
+export const options = (choices) => choices.map(([value, text]) => h('option', { value }, text));
 
 /** sign: an icon before the text. */
 export function button(text, fn, kind = 'vl-small', more = /** @type {any} */ ({})) {
@@ -160,7 +159,7 @@ function toggleCard(owner, title, text) {
   card.hidePopover();
   if (same) return;
   card.owner = owner;
-  card.replaceChildren(h('b', title), h('p', { text }));
+  card.replaceChildren(h('b', title), h('p', text));
   card.showPopover();
   const { left, top, bottom } = owner.getBoundingClientRect();
   const { width, height } = card.getBoundingClientRect();
@@ -172,7 +171,7 @@ function toggleCard(owner, title, text) {
 
 /** A button that opens the card; plain words without a text to explain them. */
 export function term(title, text, classes = '') {
-  if (!text) return h('span', { class: classes, text: title });
+  if (!text) return h('span', { class: classes }, title);
   const more = { 'aria-haspopup': 'true', 'aria-description': W.explain(title) };
   const node = button(title, () => toggleCard(node, title, text), `vl-term ${classes}`, more);
   return node;

@@ -100,7 +100,7 @@ function questionField(form) {
     form.run();
   };
   const input = textarea(form, 'question', { keydown });
-  const label = h('label', { for: 'vl-question', text: W.ask.question });
+  const label = h('label', { for: 'vl-question' }, W.ask.question);
   const untyped = h('p.vl-help.vl-untyped', { role: 'status' });
   form.on('change turns', () => {
     const { history, media, question } = form.request;
@@ -171,7 +171,7 @@ function pairChoice(form) {
   const help = h('p.vl-help', W.ask.elsewhereHelp);
   const list = h('dl.vl-elsewhere', reasons);
   const elsewhere = folded('details.vl-others', W.ask.elsewhere(larger.length), help, list);
-  const label = h('label', { for: 'vl-pair', text: W.ask.pair });
+  const label = h('label', { for: 'vl-pair' }, W.ask.pair);
   return h('div.vl-field', label, menu, note, scope, fitting, larger.length > 0 && elsewhere);
 }
 

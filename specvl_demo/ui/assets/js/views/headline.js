@@ -1,4 +1,4 @@
-/* The sentence above the race: how the lanes compare, how it ended. Its parts are texts and elements. */
+/* The sentence above the race, as texts and elements: how lanes compare, how it ended. */
 
 import { h } from './dom.js';
 import { ENDS, laid, withEndMark } from '../records/text.js';

@@ -27,7 +27,7 @@ export function inspector(race, painter, names) {
   const header = h('header', h('h2', W.inspect.title), head, close);
   const node = h('section.vl-card.vl-inspector', { label: W.inspect.title }, header, body);
   const showSheet = sheet(race, node);
-  let told = []; // the round in progress, and whether its result is still open
+  let told = []; // the round in progress, and whether it is open
 
   const draw = () => {
     const { focused: lane, selected } = race;
@@ -80,7 +80,7 @@ function sheet(race, node) {
   };
 }
 
-/** Heading and body; null where what is selected is not there yet. */
+/** Heading and body; null: not there yet. */
 function aboutSelected(context) {
   const { race, lane } = context;
   const { token, node, round: index } = (lane && race.selected) ?? {};
@@ -166,7 +166,7 @@ function opener({ race, lane }, token, chip, label, current = null) {
   return h('button.vl-plainbutton', props, chip);
 }
 
-/** The tokens that form one character with this one; null if it forms one by itself. */
+/** The tokens that form one character with this one, if any. */
 function characterParts(context, token) {
   const { lane } = context;
   const piece = lane.pieces[lane.tokens[token].piece];
@@ -216,7 +216,7 @@ function probabilityBars({ target, drafter }, sentence = '') {
     : null;
 }
 
-/** Tokens likely after `node`. place: of the inspected one, `id`, in the answer, null if it is none of it. */
+/** Tokens likely after `node`. place: of token `id` in the answer, if any. */
 function candidates(context, round, node, id, place) {
   const table = likeliest(round, node, id);
   if (!table) return h('p.vl-hint', W.inspect.light);

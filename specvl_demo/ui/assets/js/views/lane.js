@@ -93,7 +93,7 @@ export class LaneView {
   /** What is drafted is pale until it is verified, then accepted or struck out. */
   guesses() {
     const { round, drafted, verified } = (!this.lane.plain && this.race.making(this.lane)) || {};
-    const word = ({ text, kind }) => h('span.tk', { data: { kind }, text });
+    const word = ({ text, kind }) => h('span.tk', { data: { kind } }, text);
     if (this.guessed !== round) refill(this.guess, round ? judgedDrafts(round).map(word) : []);
     this.guessed = round;
     const all = [...this.guess.children];
@@ -139,12 +139,12 @@ export class LaneView {
       by && W.lane.by(W.views[by.view] ?? by.view),
     ];
     const written = other !== null && { instead: other.trim() || shown(other) };
-    return h(['span', 'tk', ...kinds.filter(Boolean)].join('.'), {
+    const props = {
       data: { i: start, n: stop - start, r, ...written },
       style: by ? { '--by': `var(--vl-series-${by.place % SERIES_COLOURS})` } : {},
-      text: laid(text),
       title: title.filter(Boolean).join('; ') || null,
-    });
+    };
+    return h(['span', 'tk', ...kinds.filter(Boolean)].join('.'), props, laid(text));
   }
 
   /** Drafts in whose place the target wrote a piece, struck through. */
@@ -154,7 +154,7 @@ export class LaneView {
       const { texts } = rounds[round].tree;
       const nodes = origin === 'target' && texts ? rejected(rounds[round]) : [];
       const text = nodes.map((node) => laid(withEndMark(texts[node]))).join('');
-      return nodes.length ? h('del.tk.rejected', { title: W.lane.rejectedHelp, text }) : [];
+      return nodes.length ? h('del.tk.rejected', { title: W.lane.rejectedHelp }, text) : [];
     };
     return plain ? [] : tokens.slice(start, stop).flatMap(struck);
   }
@@ -258,5 +258,5 @@ export class LaneView {
 export function tokenChip(text, origin) {
   const sign = shown(text);
   const mark = Object.keys(W.signs).find((one) => sign.includes(one));
-  return h(`code.tk.chip.${origin}`, { title: mark && `${mark}: ${W.signs[mark]}`, text: sign });
+  return h(`code.tk.chip.${origin}`, { title: mark && `${mark}: ${W.signs[mark]}` }, sign);
 }

@@ -2,8 +2,7 @@
 
 import { Chart } from './chart.js';
 import { declared } from './declared.js';
-import { button, folded, h, refill, scrolls } from './dom.js';
-import { formula } from './formula.js';
+import { button, folded, h, mathml, refill, scrolls } from './dom.js';
 import { instructive } from '../records/highlights.js';
 import { sight } from './patches.js';
 import { Race } from '../state/race.js';
@@ -98,3 +97,24 @@ function heading({ title, lossless }) {
 
 const sourceLink = ({ url: href, reference }) =>
   href && h('a.vl-help', { href, target: '_blank', rel: 'noopener noreferrer' }, reference || href);
+
+/** MathML tags of formulas, which are nested lists: ['sub', a, b], ['sup', a, b], ['subsup', a, b, c], ['frac', a, b],
+ *  ['sum', below, above], or a plain list for a row. */
+const TAGS = { sub: 'msub', sup: 'msup', subsup: 'msubsup', frac: 'mfrac' };
+
+function tagOf(symbol) {
+  if (/^[\d.]+$/.test(symbol)) return 'mn';
+  return /^[\p{L}̃̂]+$/u.test(symbol) ? 'mi' : 'mo';
+}
+
+function mathOf(expression) {
+  if (typeof expression === 'string')
+    return mathml(tagOf(expression), { stretchy: 'false' }, expression);
+  const [head, ...rest] = expression;
+  if (head in TAGS) return mathml(TAGS[head], rest.map(mathOf));
+  if (head === 'sum') return mathml('munderover', mathml('mo', '∑'), rest.map(mathOf));
+  if (head === 'text') return mathml('mtext', rest[0].replaceAll(' ', '\u00a0')); // else it is trimmed
+  return mathml('mrow', expression.map(mathOf));
+}
+
+const formula = (expression) => mathml('math', { displaystyle: 'true' }, mathOf(expression));

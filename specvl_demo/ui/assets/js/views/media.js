@@ -54,9 +54,13 @@ export function mediaWell(files) {
 function itemOf(files, item) {
   const clip = item.kind === 'video';
   const more = clip ? playWherePointedAt : { error: () => files.dropBroken(item) };
-  const mark = { 'aria-hidden': 'true', text: W.media.clip };
   const remove = removeButton('vl-remove', item, () => files.remove(item));
-  return h('li', thumbnail(item, more), clip && h('span.vl-clipmark', mark), remove);
+  return h(
+    'li',
+    thumbnail(item, more),
+    clip && h('span.vl-clipmark', { 'aria-hidden': 'true' }, W.media.clip),
+    remove,
+  );
 }
 
 /** Of a file on its way, from where it lies. */
@@ -66,7 +70,7 @@ function preview({ kind, file }) {
   return thumbnail({ kind, url }, { load: free, loadeddata: free, error: free });
 }
 
-/** Light up below files that may be dropped here (main.js takes them); take what is pasted anywhere. */
+/** Light up below files (main.js takes what is dropped), and take what is pasted anywhere. */
 function listen(files, node) {
   const over = (on) => (e) =>
     node.classList.toggle('over', on && e.dataTransfer.types.includes('Files'));

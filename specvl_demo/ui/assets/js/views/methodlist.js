@@ -55,8 +55,8 @@ function chipOf(form, method, note) {
   const tell = () => put(note, form.refusal(method) ?? `${title}: ${help}`);
   const hush = () => node.matches(':hover, :focus-within') || put(note, '');
   const listeners = { focusin: tell, pointerenter: tell, focusout: hush, pointerleave: hush };
-  const lossy = { title: W.lane.lossyHelp, label: W.lane.lossy, text: '≈' };
-  const parts = [h('i.vl-swatch'), h('span', title), !lossless && h('span.vl-mark', lossy)];
+  const lossy = { title: W.lane.lossyHelp, label: W.lane.lossy };
+  const parts = [h('i.vl-swatch'), h('span', title), !lossless && h('span.vl-mark', lossy, '≈')];
   const props = { title: help, data: { method: name }, ...listeners };
   const node = h('label.vl-method', props, box, parts);
   const show = () => {

@@ -52,7 +52,7 @@ export function methodPanel(form, name, ask, ontally) {
 
   const countChanged = () =>
     fields?.reduce((sum, some) => sum + some.countChanged(), 0) ?? Object.keys(values).length;
-  const example = () => exampleLike(catalog, request, name);
+  const example = () => exampleLike(form, name);
   const tally = () => panel.tally(countChanged(), example());
   const changed = () => {
     tally();

@@ -78,7 +78,7 @@ function bytesOfBase64(looks) {
 function picture({ url: src, span, name }, painted) {
   const clip = span.kind === 'video';
   const alt = clip ? W.patches.frame(name ?? '', span.frame) : (name ?? W.patches.alt);
-  const number = clip && h('small', { 'aria-hidden': 'true', text: String(span.frame + 1) });
+  const number = clip && h('small', { 'aria-hidden': 'true' }, span.frame + 1);
   const image = h('img', { src, alt, loading: 'lazy' });
   return h('div.vl-picture', image, number, painted && drawCover(span, painted));
 }

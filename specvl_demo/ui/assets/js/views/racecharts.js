@@ -20,7 +20,7 @@ export class RaceCharts {
     race.on('compared round end head select focus', () => this.draw());
     race.on('lane focus', (_, type) => this.chooseOwn(type === 'focus'));
     race.on('round end', ({ lane }, type) => {
-      // The first round may lack the numbers.
+      // The first round may lack numbers.
       const carries = type === 'end' || lane.rounds.length === 1;
       if (carries && lane === race.focused) this.chooseOwn();
     });

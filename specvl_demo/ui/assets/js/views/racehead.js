@@ -79,8 +79,8 @@ function saveMenu(onsave, kinds) {
     list.hidden = !on;
     opener.ariaExpanded = on;
   };
-  const turn = () => open(list.hidden);
-  const opener = button(W.run.save, turn, 'vl-small', { sign: 'save', 'aria-expanded': 'false' });
+  const saves = { sign: 'save', 'aria-expanded': 'false' };
+  const opener = button(W.run.save, () => open(list.hidden), 'vl-small', saves);
   const choose = (as) => {
     open(false);
     opener.focus();

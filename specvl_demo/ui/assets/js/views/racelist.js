@@ -23,8 +23,8 @@ export function raceList(archive, show) {
   const list = h('ul.vl-runs');
   const forget = () => archive.forget().then(() => put(note, W.trace.forgotten));
   const clear = button(W.trace.forget, forget);
-  const hint = { title: W.trace.drop };
-  const open = button(W.trace.open, () => picker.click(), 'vl-small', hint);
+  const drop = { title: W.trace.drop };
+  const open = button(W.trace.open, () => picker.click(), 'vl-small', drop);
   const count = h('span');
   const buttons = h('div.vl-buttons', open, clear);
   const node = folded('details.vl-mine', count, list, buttons, picker, note);

@@ -77,7 +77,7 @@ function offerButtons(stage, on) {
 function legend(onrejects) {
   const mark = (origin) => {
     const title = W.learn.origins[origin] ?? W.legend.otherHelp;
-    return h(`span.tk.${origin}`, { title, text: W.legend[origin] });
+    return h(`span.tk.${origin}`, { title }, W.legend[origin]);
   };
   const marks = ['draft', 'relaxed', 'target', 'other', 'rejected'].map(mark);
   const shows = h('label', checkbox(onrejects), W.legend.showRejected);
@@ -97,14 +97,12 @@ function busyLine(race) {
 /** What the race comes to, or what is waited for. @param {Race} race @param {Stage} stage */
 function sentence(race, stage, painter) {
   const line = h('p.vl-headline');
-  let spoken = '';
   const say = () => {
     const unseen = stage.undrawn || !race.list.some((lane) => lane.rounds.length);
     const waits = stage.waiting !== '' && unseen;
     const nodes = waits ? [stage.waiting] : headline(race);
     const words = nodes.map((n) => n.textContent ?? n).join('');
-    if (spoken !== words) refill(line, nodes);
-    spoken = words;
+    if (line.textContent !== words) refill(line, nodes);
     line.classList.toggle('waiting', waits);
   };
   race.on('lane begin round end head compared reset', () => painter.soon(say));

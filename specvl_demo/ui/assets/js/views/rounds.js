@@ -1,4 +1,4 @@
-/* All rounds of the lane in focus as a table, folded below its tree; a row opens its round. */
+/* All rounds of the lane in focus as a table; a row opens its round. */
 
 import { folded, h, headRow, scrolls, tableRow } from './dom.js';
 import { PHASES, countDrafted, countKept } from '../records/fold.js';

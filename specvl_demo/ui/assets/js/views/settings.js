@@ -42,7 +42,7 @@ function parameterField(param, values, onchange) {
   return { node, differs };
 }
 
-/** Fields folded away below a count of changes. */
+/** Fields below a count of changes. */
 export function panelOf(title, onreset) {
   const count = h('span.vl-changed');
   const body = h('div.vl-settings-body');
@@ -128,8 +128,8 @@ function typedValue({ kind, auto, min, max, default: standard }, text) {
 }
 
 export function field(id, title, input, help, extra = null) {
-  const hint = help && h('p.vl-help', { id: `${id}-help`, text: help });
+  const hint = help && h('p.vl-help', { id: `${id}-help` }, help);
   if (hint) input.setAttribute('aria-describedby', hint.id);
-  const line = h('div.vl-param-line', h('label', { for: id, text: title }), extra, input);
+  const line = h('div.vl-param-line', h('label', { for: id }, title), extra, input);
   return h('div.vl-field.vl-param', line, hint);
 }

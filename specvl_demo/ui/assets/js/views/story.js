@@ -16,8 +16,8 @@ const SPELT_OUT = 3; // rounds whose guesses and check are two steps; a later on
 /** Dialog and opener. @param {Replay} replay */
 export function story(replay) {
   const { race } = replay;
-  let [lane, steps, at] = [null, [], 0]; // who is told of, in which steps, and the one on the screen
-  let timer = null; // of the next step, where the story plays by itself
+  let [lane, steps, at] = [null, [], 0]; // its lane, the steps, the one shown
+  let timer = null; // of the next step
 
   const playByItself = (on) => {
     const advance = () => {
@@ -113,7 +113,7 @@ function ownText({ tokens }) {
 function answerAt({ given, pieces, whole, rounds }, { round, checked, over }) {
   const plain = round && !countDrafted(round);
   const done = whole[over ? rounds.length : round.index + Number(plain)];
-  const word = (kind, text) => h(kind ? `span.tk.${kind}` : 'span', { text });
+  const word = (kind, text) => h(kind ? `span.tk.${kind}` : 'span', text);
   const written = (piece) =>
     word((over || piece.round === round.index) && piece.origin, laid(piece.text));
   const nodes = [word('', laid(given.text, MOST_TEXT)), ...pieces.slice(0, done).map(written)];

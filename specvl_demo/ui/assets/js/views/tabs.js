@@ -22,15 +22,15 @@ export class Tabs {
   }
 
   tab(name) {
-    return h('button', {
+    const props = {
       role: 'tab',
       id: `vl-tab-${name}`,
       data: { view: name },
       'aria-controls': `vl-view-${name}`,
-      text: W.tabs[name],
       click: () => this.pick(name),
       keydown: (e) => this.key(e),
-    });
+    };
+    return h('button', props, W.tabs[name]);
   }
 
   openAddressed() {

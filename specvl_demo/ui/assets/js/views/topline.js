@@ -1,5 +1,4 @@
-/* The line above the page. Light or dark is the system's choice until the visitor makes one, which this browser
-   remembers. */
+/* The line above the page. Light or dark is the system's choice, or the visitor's last. */
 
 import { store, stored } from '../state/keep.js';
 import { h, iconButton } from './dom.js';

@@ -242,7 +242,6 @@ export class TreeView {
   }
 }
 
-/** A node in words. */
 function describe(round, i, own) {
   const { tree, tokens } = round;
   if (i === 0) return W.tree.root(shown(tree.texts?.[0] ?? ''));
@@ -327,7 +326,7 @@ function edgeBetween(from, to, width) {
 const short = (text, most) => shown(text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 const textAt = (role, x, y, text) =>
-  svg(`text.${role}`, { x: x.toFixed(1), y: y.toFixed(1), text });
+  svg(`text.${role}`, { x: x.toFixed(1), y: y.toFixed(1) }, text);
 
 /** Beside a leaf, above a node that has children. */
 function label(x, y, text, inner, high) {

@@ -44,7 +44,7 @@ export class WhatIf {
     return { name, fill, label, value, node };
   }
 
-  /** The lane in focus: its recorded figures are the sliders' first positions. */
+  /** Sliders begin at the recorded figures of the lane in focus. */
   load = () => {
     const { race } = this;
     const lane = race.focused;
