@@ -10,6 +10,8 @@ from typing import Any
 
 import gradio as gr
 import msgspec
+from gradio import routes
+from jinja2 import FileSystemLoader
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection
 
@@ -22,14 +24,14 @@ from specvl_demo.ui.page.handlers import Caller, PageHandlers
 from specvl_demo.ui.serve.route_filter import RouteFilter, Scope
 
 OWN = bundle.PAGE
+UI = places.ASSETS / "ui"
 SCRIPTS = sorted({*(OWN / "js").rglob("*.js")} - {html.ENTRY})
 FILES = {
     "main": OWN / "js" / "main.js",
     "plotly": html.PLOTLY,
-    "logo": places.ASSETS / "ui" / "logo.svg",
-    "favicon": places.ASSETS / "ui" / "favicon.svg",
+    "logo": UI / "logo.svg",
 }
-PLACES = {"page": OWN, "ui": places.ASSETS / "ui", "examples": places.EXAMPLES}
+PLACES = {"page": OWN, "ui": UI, "examples": places.EXAMPLES}
 """The folders of the page's own files, by the names under which they are fetched."""
 
 QUIET = """
@@ -104,7 +106,7 @@ def _public_path(path: Path) -> str:
 
 
 def build_page(handlers: PageHandlers) -> gr.Blocks:
-    gr.set_static_paths([*SCRIPTS, *bundle.SHEETS, *FILES.values(), *handlers.files])
+    gr.set_static_paths([OWN / "js", OWN / "css", UI, *handlers.files])
 
     def leave(request: gr.Request) -> None:
         handlers.uploads.release_files(request.session_hash)
@@ -129,6 +131,9 @@ def build_page(handlers: PageHandlers) -> gr.Blocks:
         )
         page.unload(leave)
         publish_endpoints(handlers)
+    # Gradio's templates name Gradio in previews of links; ours lie over them.
+    theirs = routes.STATIC_TEMPLATE_LIB
+    routes.templates.env.loader = FileSystemLoader([OWN / "templates", theirs, f"{theirs}/.."])
     page.queue(max_size=MAX_AT_ONCE)
     # It would poll for new events a thousand times a second, which costs an idle server 4 % of a
     # core.
@@ -158,7 +163,7 @@ def launch_settings(
     )
     return {
         "css": QUIET,
-        "favicon_path": FILES["favicon"],
+        "favicon_path": FILES["logo"],
         "theme": gr.themes.Base(),
         "max_file_size": MAX_BYTES,
         "run_history": False,
