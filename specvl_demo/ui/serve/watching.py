@@ -26,14 +26,9 @@ def watcher_pids(host: str | None, port: int | None) -> tuple[int, ...]:
 
 def _process_at_port(port: int) -> psutil.Process | None:
     """Return the process whose connection begins at this port of this machine."""
-    for connection in psutil.net_connections("tcp"):
-        if (
-            connection.laddr
-            and connection.laddr.port == port
-            and connection.pid not in (None, os.getpid())
-        ):
-            return psutil.Process(connection.pid)
-    return None
+    known = psutil.net_connections("tcp")
+    pids = (each.pid for each in known if each.laddr and each.laddr.port == port)
+    return next((psutil.Process(pid) for pid in pids if pid not in (None, os.getpid())), None)
 
 
 def _browser_processes(process: psutil.Process) -> list[psutil.Process]:

@@ -87,10 +87,9 @@ def load_worker(pair_id: str, lend: Callable[..., Any]) -> ZeroGpuWorker:
 
 def fitting_drafters(pair: PairSpec) -> list[Role]:
     """Return the roles loaded with the target: as many as fit, in the pair's order."""
-    here = on_disk.loadable_drafters(pair)
     machine = detect_machine()
     roles = list[Role]()
-    for role in here:
+    for role in on_disk.loadable_drafters(pair):
         if placing.place(pair, machine, roles=[*roles, role]).ok:
             roles.append(role)
     return roles
