@@ -97,7 +97,7 @@ def heat_map_svg(rows: Sequence[JsonObject], caption: str) -> str:
 
 def _whole(title: str, parts: Iterable[str], y: float, caption: str) -> str:
     """Return a figure: a title, these parts, and from y on its caption."""
-    lines = textwrap.wrap(one_line(caption, 12 * COLUMNS), COLUMNS + 20)
+    lines = textwrap.wrap(one_line(caption, 40 * COLUMNS), COLUMNS + 20)
     height = round(y + 16 * len(lines))
     heading = _svg_text(MARGIN, MARGIN + 8, one_line(title, COLUMNS), f'{_BOLD} font-size="15"')
     below = (_svg_text(MARGIN, y + 16 * i, text, _SMALL) for i, text in enumerate(lines))

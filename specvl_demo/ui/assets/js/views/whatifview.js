@@ -128,7 +128,7 @@ export class WhatIf {
       const [title, speed] = told[name];
       put(label, title);
       const hedge = name === 'recorded' && rough;
-      put(value, hedge ? W.track.about(rough.toFixed(1)) : fmt.times(speed));
+      put(value, hedge ? W.track.about(rough) : fmt.times(speed));
       // Standing: lengths are speeds. Moving: lengths are tokens written so far.
       const moving = Math.min(1, (this.shown * speed) / n);
       fill.style.transform = `scaleX(${this.shown === Infinity ? speed / fastest : moving})`;

@@ -12,7 +12,7 @@ export const WHATIF = {
   was: (x) => `recorded: ${x}`,
   same: (s) => `As recorded: ${s}×.`,
   costs: (c, percent) => [
-    `A round has a fixed cost of ${c.fixed.toFixed(2)} autoregressive steps, plus ${c.perToken.toFixed(3)} for each of the ${c.drafted.toFixed(1)} tokens that it drafts on ${c.gamma} levels: ${c.rho.toFixed(2)} in total. It yields ${c.tau.toFixed(2)} tokens.`,
+    `A round has a fixed cost of ${c.fixed.toFixed(2)} autoregressive steps, plus ${c.perToken.toFixed(3)} for each of the ${c.drafted.toFixed(1)} tokens that it drafts on ${c.gamma} levels: ${c.rho.toFixed(2)} in total (mean of all timings). It yields ${c.tau.toFixed(2)} tokens.`,
     c.even === null
       ? 'At these costs it would be no faster than autoregressive decoding even if every guess were right.'
       : `It breaks even at ${percent(c.even)} right guesses, of those checked.`,
