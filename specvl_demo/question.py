@@ -104,9 +104,13 @@ class Question:
         return [medium for turn in self.turns for medium in turn.shown]
 
     @property
+    def files(self) -> list[MediaFile]:
+        """Return those that are files."""
+        return [medium for medium in self.all_media if isinstance(medium, MediaFile)]
+
+    @property
     def paths(self) -> list[str]:
-        """Return the paths of those that are files."""
-        return [medium.path for medium in self.all_media if isinstance(medium, MediaFile)]
+        return [file.path for file in self.files]
 
     def with_media(self, media: Iterable[Medium]) -> Question:
         """Return the question with these in place of `all_media`, in the same order."""
@@ -129,8 +133,7 @@ class Question:
         Pictures above `picture_detail` are scaled down: families that split a picture by its size
         would make thousands of tokens of a phone's photograph. MediaError if a file cannot be read.
         """
-        files = [medium for medium in self.all_media if isinstance(medium, MediaFile)]
-        visuals = iter(load_files(files, n_frames))
+        visuals = iter(load_files(self.files, n_frames))
         pixels = round(self.picture_detail * 1e6)
         opened = self.with_media(
             _scaled_down(next(visuals) if isinstance(medium, MediaFile) else medium, pixels)

@@ -14,6 +14,12 @@ ENDPOINTS = {
     "generate": "Answer a question about pictures or a clip with one method; gives figures too.",
     "race": "Answer a question with several methods in turns: every answer and its figures.",
 }
+ABOUT = (
+    "A small drafter guesses ahead; the large target checks all guesses in one pass and keeps what"
+    " it agrees with. Colours tell where every token comes from.",
+    "To cite: the methods' papers, and “The SpecVL demo authors. SpecVL demo.” (CITATION.cff).",
+    "Programs can ask too: at /v1/chat/completions, as OpenAI's (docs/hosting.md has examples).",
+)
 
 CANNOT_LISTEN = (
     "The page cannot listen at {host}, port {port}: the port is in use, or the address does not"
@@ -27,10 +33,7 @@ DEVICE_LOST = (
     "The GPU stopped responding ({reason}). The engine is being restarted, and the answers so far"
     " are kept: run again in a moment, with other settings if it happens again."
 )
-NO_MEMORY = (
-    "There was not enough memory for this run. Choose fewer methods, fewer or smaller pictures, or"
-    " fewer tokens."
-)
+NO_MEMORY = "There was not enough memory. Ask for fewer methods, pictures or tokens."
 RUN_FAILED = "The run failed: {reason}. The answers are kept: run again, or change the settings."
 ENGINE_NO_START = "The engine could not be started ({reason}). Run again in a moment."
 NO_FILE = "{name} is no longer on the server. Add it again."
@@ -45,11 +48,9 @@ TOO_MANY_PARTS = "The request has too many parts: at most {most} lists and objec
 TOO_DEEP = "The request is nested too deeply: at most {most} levels are allowed."
 NOT_UPLOADED = "A file in this request is not here, or no longer. Upload it first, then ask."
 WRONG_HOST = "This page is not served under that name. Use its own, or start it with --hosts NAME."
-WRONG_ORIGIN = (
-    "Other sites may not send requests here; start the page with --hosts NAME to allow one."
-)
+WRONG_ORIGIN = "Other sites may not send requests here; --hosts NAME at the start allows one."
 NOT_LOGGED_IN = "Log in first: this page requires an account."
-NOT_SERVED = "`{name}` is not supported here; leave it out."
+NOT_SERVED = "`{name}` is not supported here with this value; leave it out."
 NO_LOGPROBS = "`top_logprobs` needs `logprobs`: true."
 NO_MODEL = "`model` must be the id of a pair, or pair/method; /v1/models lists them."
 NO_SUCH_MODEL = "There is no model {name!r} here; /v1/models lists them."
@@ -74,12 +75,8 @@ BY_STATUS = {
 TOO_MANY_LANES = "At most {most} methods can race against the autoregressive lane, got {n}."
 TOO_MANY_FILES = "A question can have at most {most} pictures and clips, got {n}."
 ONLY_THIS_PAIR = "This Space lends its GPU only to the pair {pair!r}; others need their own."
-ONLY_THESE_WEIGHTS = (
-    "This Space loads its weights before a GPU is lent, so precision and packing are fixed."
-)
-ONLY_THESE_DRAFTERS = (
-    "This Space loads its drafters before a GPU is lent, and this one is not among them: {roles}."
-)
+ONLY_THESE_WEIGHTS = "This Space loads its weights in advance: precision and packing are fixed."
+ONLY_THESE_DRAFTERS = "This Space loads its drafters in advance, and not this one: {roles}."
 ONLY_SO_MANY = (
     "This Space lends its GPU for {seconds} s, enough for {n} of the {asked} tokens. Race fewer"
     " methods for more."

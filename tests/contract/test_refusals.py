@@ -258,8 +258,12 @@ COMPLETED = """
 {"model": "pocket/lvspec", "stream": true, "temperature": 1}   lvspec is not defined for
 {"model": 7}                                 /v1/models
 {"temperature": 1000}                        Temperature
+{"temperature": -1}                          must be 0, or a number between 0.001 and 10, not -1
+{"top_p": 2}                                 Top-p must be a number between 0.001 and 1, not 2
+{"seed": 1.5}                                Seed must be a whole number between 0 and 2147483647
 {"max_tokens": "x"}                          Max new tokens
-{"max_tokens": -7}                           must be a whole number between 1 and 1024, not -7
+{"max_tokens": -1}                           must be a whole number between 1 and 1024, not -1
+{"max_tokens": 5000}                         must be a whole number between 1 and 1024, not 5000
 {"messages": []}                             `messages` must be
 {"messages": [{"role": "tool", "content": "x"}]}  Models have no tools
 {"content": [{"type": "input_audio"}]}       content must be

@@ -64,6 +64,14 @@ def test_another_candidate_is_taken_and_run_on_from_beside_the_original(opened):
     assert opened.evaluate("specvl.race.lanes.get('tabed').text") == text
 
 
+def save_tables(page) -> dict[str, str]:
+    """Save what Compare shows: the archive's files."""
+    with page.expect_download() as saved:
+        page.locator("#vl-c-save").click()
+    with zipfile.ZipFile(saved.value.path()) as archive:
+        return {name: archive.read(name).decode() for name in archive.namelist()}
+
+
 def test_a_comparison_is_stopped_gone_on_with_and_saved(opened, tmp_path):
     """Methods on the pair's own questions: progress, tables, charts and answers of what is done;
     Stop keeps it, Go on goes on. A method that cannot sample is named.
@@ -77,7 +85,7 @@ def test_a_comparison_is_stopped_gone_on_with_and_saved(opened, tmp_path):
         view.locator(f"#vl-c-{name}").fill(value)
     opened.locator("#vl-c-run").click()
     status = view.locator("[role=status]")
-    expect(status).to_contain_text(re.compile(r"Question \d of 4, .*; about \d+ (s|min) left"))
+    expect(status).to_contain_text(re.compile(r"Question \d of 4, .*to go, about \d+ (s|min)"))
     expect(view.locator("tbody th").nth(1)).to_contain_text("TABED")
     opened.locator("#vl-c-stop").click()
     expect(status).to_have_text("Stopped. The tables hold what was finished.")
@@ -96,18 +104,12 @@ def test_a_comparison_is_stopped_gone_on_with_and_saved(opened, tmp_path):
     expect(answers.first.locator("dt")).to_have_text(["Autoregressive", "TABED"])
     expect(answers.first.locator("dd").last).to_contain_text("… (cut at 40 tokens)")
     assert answers.first.locator("img").evaluate("(image) => image.naturalWidth") > 0
-    with opened.expect_download() as saved:
-        opened.locator("#vl-c-save").click()
-    with zipfile.ZipFile(saved.value.path()) as archive:
-        assert {"bench.md", "1-decoding.csv"} <= set(archive.namelist())
-        assert archive.read("1-decoding.tex").decode().startswith(r"\begin{tabular}{lr")
-        assert not re.search(r"[ τ]", "".join(archive.namelist()))
-        traces = [name for name in archive.namelist() if name.startswith("traces/")]
-        table = list(csv.DictReader(io.StringIO(archive.read("1-decoding.csv").decode())))
-        kept = archive.read(traces[0]).decode()
-        report = archive.read("bench.md").decode()
-    assert report.startswith(opened.evaluate("specvl.catalog.pairs[0].title"))
-    assert len(traces) == 8 * 2 and not trace.inspect_text(kept)[1]
+    files = save_tables(opened)
+    assert not re.search(r"[ τ]", "".join(files))
+    traces = [name for name in files if name.startswith("traces/")]
+    table = list(csv.DictReader(io.StringIO(files["1-decoding.csv"])))
+    assert files["bench.md"].startswith(opened.evaluate("specvl.catalog.pairs[0].title"))
+    assert len(traces) == 8 * 2 and not trace.inspect_text(files[traces[0]])[1]
     assert len(table) == 2 and all(float(row["tokens/s"]) > 0 for row in table)
     # A cell opens a race on such a question; what `bench --json` prints opens without races.
     kept_report = tmp_path / "bench.json"
@@ -119,6 +121,7 @@ def test_a_comparison_is_stopped_gone_on_with_and_saved(opened, tmp_path):
     view.locator("#vl-c-files").set_input_files(kept_report)
     expect(cells).to_have_count(0)
     expect(view.get_by_label("Speedup by kind of question")).to_contain_text("TABED")
+    assert save_tables(opened)["1-decoding.tex"].startswith(r"\begin{tabular}{lr")
 
 
 def test_a_comparison_stopped_at_once_says_so_and_one_left_goes_on(opened):
@@ -233,6 +236,8 @@ def test_learn_has_a_lesson_for_every_method(opened):
         expect(lesson).to_contain_text("On drawn scenes (the pocket pair) this ")
     opened.locator("#lesson-tabed").scroll_into_view_if_needed()
     expect(opened.locator("#lesson-tabed .vl-tree .node").first).to_be_visible()
+    expect(opened.locator("#lesson-first")).to_contain_text("grey candidates were never used")
+    expect(opened.locator(".vl-lessons")).to_contain_text("CITATION.cff")
     others = opened.evaluate("specvl.catalog.methods.length - 5")
     expect(opened.locator("#lesson-others dt")).to_have_count(others)
     opened.get_by_role("button", name="Watch “scene”").click()

@@ -14,7 +14,7 @@ from PIL import Image
 from starlette.applications import Starlette
 
 from specvl_demo.media import PLACE
-from specvl_demo.options import MAX_NEW_TOKENS_SERVED, Sampling
+from specvl_demo.options import Sampling
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import app, chat
 from specvl_demo.ui.page.handlers import PageHandlers
@@ -70,12 +70,11 @@ def api(tmp_path: Path) -> Api:
     return Api(tmp_path / "uploads")
 
 
-@pytest.mark.parametrize(("asked", "served"), [(4096, None), (32000, None), (-1, None), (7, 7)])
-def test_a_limit_beyond_ours_is_served_up_to_it(api: Api, asked: int, served: int | None):
-    answer = api.complete(max_tokens=asked)
-    assert answer.status_code == 200 and answer.json()["choices"][0]["finish_reason"] == "length"
-    asked = api.jobs[0].question
-    assert asked.max_new_tokens == (served or MAX_NEW_TOKENS_SERVED) and asked.up_to
+def test_a_broken_file_is_refused_before_it_waits_in_line(api: Api, tmp_path: Path):
+    data = base64.b64encode(base64.b64decode(encoded("webp", tmp_path))[:90]).decode()
+    answer = api.complete([{"type": "image_url", "image_url": f"data:;base64,{data}"}])
+    assert answer.status_code == 400 and "damaged" in answer.json()["error"]["message"]
+    assert not api.jobs
 
 
 def test_values_that_change_nothing_are_taken(api: Api):

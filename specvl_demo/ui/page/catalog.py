@@ -38,6 +38,7 @@ from specvl_demo.places import EXAMPLES
 from specvl_demo.records import JsonObject
 from specvl_demo.report import confidence, metrics, remarks, trace
 from specvl_demo.serving import choosing
+from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import MAX_LANES
 
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".avif")
@@ -64,6 +65,7 @@ def build_catalog(first_pair: str) -> JsonObject:
         "pairs": pairs,
         "methods": [_method_entry(method) for method in base.METHODS.values()],
         "papers": [method.name for method in base.METHODS.values() if method.listed == "paper"],
+        "about": messages.ABOUT,
         "notes": base.note_names(),
         "sure": confidence.SENTENCES,
         "rules": remarks.RULES,
@@ -140,14 +142,9 @@ def example_files() -> list[Path]:
 
 
 def _example_entry(one: JsonObject) -> JsonObject:
-    shown = [file_reference(EXAMPLES / name) for name in one["media"]]
     path = EXAMPLES / one["trace"]
-    recorded = {"trace": file_reference(path)["url"], **_recorded_race(path)}
-    return {
-        **one,
-        **recorded,
-        "media": shown,
-    }
+    media = [file_reference(EXAMPLES / name) for name in one["media"]]
+    return {**one, "media": media, "trace": file_reference(path)["url"], **_recorded_race(path)}
 
 
 @cache

@@ -28,7 +28,6 @@ from specvl_demo.options import (
     FIRST,
     FURTHER,
     LOGPROBS,
-    MAX_NEW_TOKENS_SERVED,
     MIN_NEW_TOKENS,
     NEW_TOKENS,
     REPETITION_PENALTY,
@@ -164,7 +163,11 @@ class ChatApi:
         used = {*OWN, *SAMPLING, *PASSED, *IDLE}
         for name, value in body.items():
             if not (name in used or value is None or value in NEUTRAL.get(name, NOTHING)):
-                raise RefusedRequest(400, messages.NOT_SERVED.format(name=name[:100]), name)
+                raise RefusedRequest(
+                    400,
+                    messages.NOT_SERVED.format(name=name[:100]),
+                    name,
+                )
         switch = bool, "true or false"
         kinds = (("stream", *switch), ("logprobs", *switch), ("stream_options", dict, "an object"))
         for name, kind, expected in kinds:
@@ -181,7 +184,9 @@ class ChatApi:
         payload: JsonObject = {"pair": pair, "methods": [method], "up_to": True}
         for name, option in SAMPLING.items():
             if body.get(name) is not None and option.name not in payload:
-                payload[option.name] = _check_sampling(name, option, body[name])
+                payload[option.name] = body[name]
+        if payload.get(TOP_K.name) == -1:  # as others spell it
+            del payload[TOP_K.name]
         payload |= {name: body[name] for name in PASSED if body.get(name) is not None}
         if body.get("logprobs"):  # one alternative at least has the page note them
             payload[LOGPROBS.name] = payload.get(LOGPROBS.name) or 1
@@ -283,21 +288,6 @@ class ChatApi:
             raise RefusedRequest(getattr(fault, "status", 400), str(fault), None) from None
         finally:
             self._handlers.uploads.release_files(caller.visit)
-
-
-def _check_sampling(name: str, option: Option, value: Any) -> Any:
-    """Return the value of a field of sampling, checked; raises RefusedRequest if it is none."""
-    highest = MAX_NEW_TOKENS_SERVED if option is NEW_TOKENS else None
-    # Clients send the limit of the largest models, or -1 for none: the answer then ends with
-    # "length" at the limit here.
-    if highest and isinstance(value, int) and (value == -1 or value > highest):
-        return highest
-    if option is TOP_K and value == -1:  # as others spell it
-        return TOP_K.default
-    try:
-        return option.check(value, highest)
-    except ValueError as fault:
-        raise RefusedRequest(400, str(fault), name) from None
 
 
 def _logprobs(rows: Sequence[JsonObject], body: JsonObject) -> JsonObject | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import threading
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,13 @@ import gradio as gr
 import msgspec
 
 from specvl_demo import question
+from specvl_demo.media import MediaFile, load_files
 from specvl_demo.pairs.machine import computed_s, n_cores
-from specvl_demo.places import EXAMPLES
 from specvl_demo.records import WHOLE, End, JsonObject, LaneRecords, Record, Round, dump_trace
 from specvl_demo.report import figure, html, remarks, trace
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
-from specvl_demo.ui.serve.benches import BenchRuns, open_report
+from specvl_demo.ui.serve.benches import BenchRuns, pack_report, read_report
 from specvl_demo.ui.serve.jobs import Job, read_job, uploaded_file
 from specvl_demo.ui.serve.queue import Queue, Run, refusal_events
 from specvl_demo.ui.serve.uploads import Uploads
@@ -29,9 +31,6 @@ from specvl_demo.ui.serve.watching import watcher_pids
 MAX_SHARED_BYTES = 8 * 2**20
 READING_S = 5.0
 """How long a trace waits for others: one of long answers may take seconds."""
-
-MAX_REPORT = 2 * 10**6
-"""Characters of a comparison that is opened."""
 
 
 @dataclass
@@ -76,6 +75,8 @@ class PageHandlers:
                 job = step.job if step else None
             else:
                 job = read_job(payload, self.folders)
+            if job:
+                await self._open_files(caller, job)
         except ValueError as fault:
             yield Run().encode_batch(refusal_events(str(fault)))
             return
@@ -83,7 +84,6 @@ class PageHandlers:
             yield Run().encode_batch([{"k": "done"}])
             return
         try:
-            self.uploads.hold_files(caller.visit, job.question.paths)
             async with aclosing(self.queue.events(self._job_of_caller(caller, job))) as running:
                 async for run, events in running:
                     yield run.encode_batch(step.store_records(events) if step else events)
@@ -103,6 +103,7 @@ class PageHandlers:
         """
         job = read_job(payload, self.folders, baseline)
         job.choices()  # what can be refused is refused before a stream has begun
+        await self._open_files(caller, job)
         fault = None
         begun = False
         over = 0
@@ -131,12 +132,18 @@ class PageHandlers:
         """Return the progress of a bench, and its report."""
         state = self.benches.find(name).page_data()
         for answer in state["answers"]:
-            answer["media"] = [catalog.file_reference(Path(file.path)) for file in answer["media"]]
+            answer["media"] = [catalog.file_reference(Path(path)) for path in answer["media"]]
         return state
 
-    def bench_archive(self, name: Any, caller: Caller) -> JsonObject:
-        """Return a bench's tables and traces as one archive, removed with the visit."""
-        return self._write_file(caller, "bench.zip", self.benches.find(name).to_archive())
+    def bench_archive(self, payload: Any, caller: Caller) -> JsonObject:
+        """Return a bench's tables and traces, or the tables of {report: as in `open_report`}, as
+        one archive, removed with the visit.
+        """
+        if isinstance(payload, Mapping):
+            packed = pack_report(read_report(payload.get("report"))[1])
+        else:
+            packed = self.benches.find(payload).to_archive()
+        return self._write_file(caller, "bench.zip", packed)
 
     def bench_race(self, payload: Any, _: Caller) -> JsonObject:
         """Return the race on a bench's first question of a kind. payload: {bench, kind}."""
@@ -150,10 +157,9 @@ class PageHandlers:
         """Return what `bench --json` printed as the page draws it; without a text the recorded one,
         with its questions.
         """
-        if text:
-            return open_report(question.text_of(text, "The comparison", MAX_REPORT))
-        report = open_report((EXAMPLES / "comparison.json").read_text("utf-8"))
-        return report | {"asked": catalog.held_out_questions(report["settings"]["pair"])}
+        report = read_report(text)[0]
+        pair = report["settings"]["pair"]
+        return report if text else report | {"asked": catalog.held_out_questions(pair)}
 
     def read_catalog(self, _: Any, __: Caller) -> JsonObject:
         """Return everything that can be chosen."""
@@ -235,7 +241,22 @@ class PageHandlers:
         finally:
             self._reading.release()
 
+    async def _open_files(self, caller: Caller, job: Job) -> None:
+        """Hold a question's files, and decode those that came here, before it waits in line;
+        MediaError if one cannot be decoded.
+        """
+        self.uploads.hold_files(caller.visit, job.question.paths)
+        folder = str(self.uploads.folder)
+        files = tuple(file for file in job.question.files if file.path.startswith(folder))
+        await asyncio.to_thread(_decode_once, files)
+
     def _job_of_caller(self, caller: Caller, job: Job) -> Job:
         """Return the job as a caller's."""
         shown_by = watcher_pids(caller.client, caller.port)
         return replace(job, visit=caller.visit, client=caller.client, watchers=shown_by)
+
+
+@lru_cache
+def _decode_once(files: tuple[MediaFile, ...]) -> None:
+    """Decode files that were not yet; they are named after their content, or by chance."""
+    load_files(files)

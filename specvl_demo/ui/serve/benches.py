@@ -129,7 +129,7 @@ class BenchRun:
         return [
             {
                 "question": case.words,
-                "media": [file for file in case.media if isinstance(file, MediaFile)],
+                "media": case.paths,
                 "reference": case.reference,
                 "answers": {lane.begin.title: lane.text for lane in lanes},
                 "cut": {
@@ -157,32 +157,40 @@ class BenchRun:
         return {"total": self.n_steps, "questions": questions, "repeats": self.repeats}
 
     def to_archive(self) -> bytes:
-        """Return tables as CSV, LaTeX and Markdown, the figure, and all traces, in one archive."""
-        page = self._report_page(self.report())
-        packed = io.BytesIO()
-        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("bench.md", page.to_markdown())
-            if page.figure:  # empty without one believed speedup
-                archive.writestr("bench.svg", page.figure)
-            for number, (heading, rows, columns) in enumerate(page.tables, 1):
-                name = f"{number} {heading.split(',')[0]}".lower().replace(" ", "-")
-                name = name.replace("τ", "tau")
-                archive.writestr(f"{name}.csv", tables.to_csv(rows, columns))
-                archive.writestr(f"{name}.tex", tables.to_latex(rows, columns))
-            for repeat, measured in enumerate(self.measured, 1):
-                for name in self.methods:
-                    for question, lane in zip(self.questions, measured.lanes(name)):
-                        path = f"traces/{question.id}/{name}-{repeat}.jsonl"
-                        safe_path = re.sub(r"[^\w/.=-]", "_", path).replace("..", "_")
-                        archive.writestr(safe_path, dump_trace(lane.records))
-        return packed.getvalue()
+        """Return the report as `pack_report` packs it, and all traces."""
+        traces = {}
+        for repeat, measured in enumerate(self.measured, 1):
+            for name in self.methods:
+                for case, lane in zip(self.questions, measured.lanes(name)):
+                    path = f"traces/{case.id}/{name}-{repeat}.jsonl"
+                    safe_path = re.sub(r"[^\w/.=-]", "_", path).replace("..", "_")
+                    traces[safe_path] = dump_trace(lane.records)
+        return pack_report(self._report_page(self.report()), traces)
 
 
-def open_report(text: str) -> JsonObject:
-    """Return what the page draws of a report of `bench --json`; ValueError if it is none."""
+def pack_report(page: ReportPage, more: Mapping[str, str] | None = None) -> bytes:
+    """Return tables as CSV, LaTeX and Markdown, the figure, and more files, in one archive."""
+    files = {"bench.md": page.to_markdown(), "bench.svg": page.figure, **(more or {})}
+    for number, (heading, rows, columns) in enumerate(page.tables, 1):
+        name = f"{number} {heading.split(',')[0]}".lower().replace(" ", "-").replace("τ", "tau")
+        files[f"{name}.csv"] = tables.to_csv(rows, columns)
+        files[f"{name}.tex"] = tables.to_latex(rows, columns)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in files.items():
+            if text:  # without one believed speedup there is no figure
+                archive.writestr(name, text)
+    return packed.getvalue()
+
+
+def read_report(text: Any) -> tuple[JsonObject, ReportPage]:
+    """Return a report of `bench --json`, without a text the recorded one, as the page draws it;
+    ValueError if it is none.
+    """
     try:
-        report = _as_told(json.loads(text))
-        return {**_drawn_report(report, page_of(report)), "answers": []}
+        report = _as_told(json.loads(text or (EXAMPLES / "comparison.json").read_bytes()))
+        page = page_of(report)
+        return {**_drawn_report(report, page), "answers": []}, page
     except (ValueError, LookupError, TypeError, AttributeError):
         raise ValueError(messages.NO_REPORT) from None
 
@@ -228,7 +236,13 @@ class Step:
             lanes = gather_lanes(self.records)
             if len(lanes) == len(self.bench.methods) and all(lane.is_whole for lane in lanes):
                 self.bench.store_lanes(self, lanes)
-        return [event for event in events if "record" not in event]
+        return [
+            {"k": "status", "stage": f"{event['record'].title} answers…"}
+            if event["k"] == "begin"
+            else event
+            for event in events
+            if event["k"] not in ("round", "end")
+        ]
 
 
 class BenchRuns:

@@ -53,6 +53,7 @@ export class Bench extends Emitter {
   read = 0; // questions in them
   /** @type {string | undefined} */
   id;
+  opened = ''; // what `bench --json` printed; empty for the recorded one
   /** What the server has folded. @type {any} */
   report = null;
   /** Titles of methods that are not defined for sampling. @type {string[]} */
@@ -113,6 +114,7 @@ export class Bench extends Emitter {
     if (report?.problem) this.say(report.problem, true);
     else if (report?.rows) {
       this.id = undefined;
+      this.opened = text;
       this.take(report);
     }
   }
@@ -325,7 +327,8 @@ export class Bench extends Emitter {
 
   /** Offer tables and traces as a zip. */
   async save() {
-    const made = await this.parts.api.server.bench_archive(this.id).catch(() => null);
+    const asked = this.id ?? { report: this.opened };
+    const made = await this.parts.api.server.bench_archive(asked).catch(() => null);
     const file = ['bench.zip', 'application/zip'];
     const problem = await deliver(this.parts, made, file, COMPARE.notSaved);
     if (problem) this.say(problem, true);

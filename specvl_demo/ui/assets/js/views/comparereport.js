@@ -20,7 +20,7 @@ export function benchReport(bench, painter) {
   const save = (as, text, click) =>
     button(text, click, 'vl-secondary', { id: `vl-c-${as}`, sign: 'save' });
   const rows = save('save', COMPARE.save, () => bench.save());
-  const figure = (as) => save(as, COMPARE.figure(as.toUpperCase()), () => bench.saveFigure(as));
+  const figure = (as) => save(as, COMPARE.figure[as], () => bench.saveFigure(as));
   const figures = h('div.vl-buttons', ['svg', 'pdf'].map(figure));
   const draw = () => {
     const { left, id } = bench;
@@ -37,7 +37,7 @@ export function benchReport(bench, painter) {
     const after = report?.after ?? [];
     const steps = after.some((text) => text.includes('AR steps')) ? [COMPARE.step] : [];
     refill(notes, paragraphs([...after, ...steps]));
-    rows.hidden = !report || !id;
+    rows.hidden = !report;
     figures.hidden = !report?.figure;
     chart.node.hidden = !report?.rows.some((row) => row.accepted_by_depth?.length);
     chart.update(true);

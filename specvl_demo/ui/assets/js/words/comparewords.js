@@ -43,8 +43,8 @@ export const COMPARE = {
   more: 'More tables',
   asking: (i, { questions, repeats }, left) => {
     const again = repeats > 1 ? `, repeat ${Math.floor(i / questions) + 1} of ${repeats}` : '';
-    const rest = left === null ? 'the time left follows' : `${about(left)} left`;
-    return `Question ${(i % questions) + 1} of ${questions}${again}; ${rest}.`;
+    const rest = `${questions * repeats - i} to go${left === null ? '' : `, ${about(left)}`}`;
+    return `Question ${(i % questions) + 1} of ${questions}${again}: ${rest}.`;
   },
   stopping: 'Stopping: what is being computed ends first…',
   stopped: 'Stopped. The tables hold what was finished.',
@@ -56,17 +56,14 @@ export const COMPARE = {
   done: ({ questions, repeats }) =>
     `Done: ${count(questions, 'question')}${repeats > 1 ? `, each asked ${repeats} times` : ''}.`,
   empty: 'Every method answers by itself.',
-  save: 'Tables (CSV, LaTeX, Markdown) and traces',
-  figure: (as) => `Figure (${as})`,
+  save: 'Tables (CSV, LaTeX, Markdown), own traces',
+  figure: { svg: 'Figure (SVG)', pdf: W.run.saveAs.pdf },
   unrecorded: 'No such race is recorded: Run asks this with this method.',
   about: (pair) =>
     `Asked of ${pair}, the pair chosen in Race. Drop questions (.jsonl), pictures or a bench --json here.`,
   form: 'Or add a .jsonl file and its pictures. A line is {"question": "…", "images": ["file.jpg"]}, with an "answer" where a short one is right.',
   columns: {
     τ: W.track.tauHelp,
-    'same as AR': 'Whether every answer is the autoregressive one, token for token.',
-    'F1 of words':
-      'How far the answers’ words are the right ones, 0 to 1: the harmonic mean of their shares of those written, and of those asked for.',
   },
   step: 'An AR step: one token written by the large model alone.',
   answers: 'The answers',
