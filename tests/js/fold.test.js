@@ -128,16 +128,16 @@ test('what an exact method promises is told of the weights that ran', () => {
 test('while several methods race, the sentence names the one that leads', () => {
   const { going, back } = W.headline;
   const [lane, base] = [
-    [17, true, 17],
-    [13, false, 20],
+    [17, true, 17, 52.04],
+    [13, false, 20, 21],
   ];
   assert.equal(
     going('TABED', lane, base, 1),
-    'One token at a time: 13 written so far. TABED, which guesses ahead: 17 written, done.',
+    'One token at a time: 21.0 tokens/s. TABED, which guesses ahead: 52.0 tokens/s, done.',
   );
   assert.equal(
     going('SAGE', lane, base, 5),
-    'One token at a time: 13 written so far. Of the five methods that guess ahead, SAGE leads: 17 written, done.',
+    'One token at a time: 21.0 tokens/s. Of the five methods that guess ahead, SAGE leads: 52.0 tokens/s, done.',
   );
   assert.equal(back('SAGE', lane, base), 'one token at a time 13 of 20, SAGE 17 of 17.');
 });
@@ -153,7 +153,7 @@ test('the sentence of a race that runs is about the fastest of its methods', () 
   for (const one of list) race.lanes.set(one.name, one);
   list[0].begin.method = 'ar';
   const [, words] = ['', ...headline(race)];
-  assert.match(words, /TABED leads: 3 written so far/);
+  assert.match(words, /TABED leads: 30.0 tokens\/s/);
 });
 
 /** A race of which the program says that no lane differs, and how much faster each was. */

@@ -164,11 +164,9 @@ export class Form extends Emitter {
     return this.catalog.papers.filter((name) => this.pairFacts.methods[name] === true);
   }
 
-  runPaperMethods() {
-    if (this.running) return;
+  choosePapers() {
     this.request.methods = this.paperMethods;
     this.update();
-    this.run();
   }
 
   /** Also put its race on the page. @param {Example} example */

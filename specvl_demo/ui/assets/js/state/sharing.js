@@ -37,7 +37,8 @@ export class Sharing {
     const asked = { path: sent?.path, as, earlier };
     const made = sent && (await api.server.export_race(asked).catch(() => null));
     const problem = await deliver(this.parts, made, MADE[as], W.run.notShared);
-    stage.tell(problem || W.run.shared(MADE[as][0]), problem !== '');
+    const told = as === 'pdf' ? W.run.printed : W.run.shared(MADE[as][0]);
+    stage.tell(problem || told, problem !== '');
   }
 
   /** Where the race's trace lies on this server, if it does. */

@@ -174,6 +174,7 @@ interface Catalog {
   pairs: Pair[];
   methods: Method[];
   papers: string[];
+  about: string[];
   rules: Rules;
   examples: Example[];
   sampling: any[];

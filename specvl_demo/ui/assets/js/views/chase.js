@@ -2,8 +2,11 @@
 
 import { overScreen, tool } from './back.js';
 import { h, iconButton, put } from './dom.js';
+import { headline, tellIn } from './headline.js';
+import { legendOf } from './lane.js';
 import { strip } from './strip.js';
 import { laid } from '../records/text.js';
+import { doubt, hedged } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
 
 const FEW_LANES = 3; // their type is large
@@ -23,7 +26,9 @@ export function chase(replay, painter) {
   const first = [tool(W.chase.start, start), tool(W.story.back, back)];
   const tools = [...first, play, tool(W.story.next, on), clock];
   const moves = { ArrowLeft: back, PageUp: back, ArrowRight: on, PageDown: on, Home: start };
-  const stage = h('div.vl-story-stage', h('div.vl-story-head', question), lanes);
+  const legend = h('div.vl-textlegend', legendOf(['draft', 'relaxed', 'target']));
+  const says = h('p.vl-headline');
+  const stage = h('div.vl-story-stage', h('div.vl-story-head', question, legend), lanes, says);
   const parts = [stage, h('div', { style: { zoom: 1.6 } }, strip(race, painter))];
   const { dialog, fill } = overScreen(W.chase, { ...moves, ' ': turn }, parts, tools);
   let rows = [];
@@ -38,6 +43,7 @@ export function chase(replay, painter) {
     if (!before || before.hidden) ghost.remove();
     else if (before.previousSibling !== ghost) before.before(ghost);
     put(clock, fmt.seconds(race.head ?? race.duration));
+    tellIn(says, headline(race));
   };
 
   const open = async () => {
@@ -74,8 +80,11 @@ function rowOf(lane, many) {
 function drawRow(race, { lane, parts, text, facts }) {
   const shown = lane.whole[race.roundsShown(lane)];
   parts.forEach((part, i) => (part.hidden = i >= shown));
-  const speedup = lane === race.baseline ? null : race.speedup(lane);
-  const far = race.now(lane).n_tokens;
-  put(facts, W.chase.far(far, race.over(lane), speedup && fmt.times(speedup)));
+  const why = doubt(race, lane);
+  const speed = lane !== race.baseline && fmt.times(race.speedup(lane));
+  const told = why ? hedged(why) && W.track.about(hedged(why)) : speed;
+  const { n_tokens: far } = race.now(lane);
+  const lossy = !lane.begin.lossless && W.lane.lossy;
+  put(facts, W.chase.far(far, race.over(lane) && W.stop.eos, told, lossy));
   text.scrollTop = text.scrollHeight;
 }

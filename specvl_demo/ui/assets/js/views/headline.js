@@ -1,12 +1,18 @@
 /* The sentence above the race, as texts and elements: how lanes compare, how it ended. */
 
-import { h } from './dom.js';
+import { h, refill } from './dom.js';
 import { ENDS, laid, withEndMark } from '../records/text.js';
 import { best, drafterInWords } from '../records/highlights.js';
 import { differences, doubt, doubts, hedged } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
 
 const FEW_RIVALS = 2; // whose words are quoted
+
+/** Write such a sentence only if it differs. */
+export function tellIn(node, parts) {
+  const words = parts.map((part) => part.textContent ?? part).join('');
+  if (node.textContent !== words) refill(node, parts);
+}
 
 export function headline(race) {
   const base = race.baseline;
@@ -58,7 +64,7 @@ function whileRunning(race) {
   const { baseline: base, head, list, rivals, slower } = race;
   const speed = (lane) => race.now(lane).tokens_per_s || 0;
   const leader = rivals.reduce((a, b) => (speed(b) > speed(a) ? b : a));
-  const far = (lane) => [race.now(lane).n_tokens, race.over(lane), lane.tokens.length];
+  const far = (lane) => [race.now(lane).n_tokens, race.over(lane), lane.tokens.length, speed(lane)];
   const told = [leader.title, far(leader), far(base), rivals.length];
   if (race.back) return [W.player.back(slower), W.headline.back(...told)];
   const took = Math.max(...list.map((lane) => lane.totalsAfter(Infinity).decode_s));

@@ -154,7 +154,8 @@ export class LaneView {
       const { texts } = rounds[round].tree;
       const nodes = origin === 'target' && texts ? rejected(rounds[round]) : [];
       const text = nodes.map((node) => laid(withEndMark(texts[node]))).join('');
-      return nodes.length ? h('del.tk.rejected', { title: W.lane.rejectedHelp }, text) : [];
+      const title = W.lane.rejectedHelp;
+      return nodes.length ? h('del.tk.rejected', { title }, text.trim() || shown(text)) : [];
     };
     return plain ? [] : tokens.slice(start, stop).flatMap(struck);
   }
@@ -254,6 +255,13 @@ export class LaneView {
     event.preventDefault();
   }
 }
+
+/** What the colours of texts mean. */
+export const legendOf = (origins) =>
+  origins.map((origin) => {
+    const title = W.learn.origins[origin] ?? W.legend.otherHelp;
+    return h(`span.tk.${origin}`, { title }, W.legend[origin]);
+  });
 
 export function tokenChip(text, origin) {
   const sign = shown(text);

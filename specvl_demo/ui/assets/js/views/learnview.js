@@ -11,7 +11,8 @@ import { TreeView } from './tree.js';
 import { W } from '../words/words.js';
 
 /** watch(example): show the recorded race of an example. */
-export function learnView({ examples, methods, papers: names }, painter, watch) {
+export function learnView({ about, examples, methods, papers: names }, painter, watch) {
+  const [first, ...last] = about;
   const papers = names.flatMap((name) => methods.find((m) => m.name === name) ?? []);
   const others = methods.filter((m) => !papers.includes(m));
   const traced = examples.filter((e) => e.trace);
@@ -33,8 +34,9 @@ export function learnView({ examples, methods, papers: names }, painter, watch) 
   };
   const places = [...papers, { name: 'others', title: W.learn.others }];
   const nav = h('nav.vl-learn-nav', { label: W.learn.nav }, places.map(reach));
-  const lessons = [aboutColours(), ...papers.map(lesson), aboutOthers(others)];
-  return h('div.vl-learn', nav, h('div.vl-lessons', lessons));
+  const lessons = [aboutColours(first), ...papers.map(lesson), aboutOthers(others)];
+  const notes = last.map((text) => h('p.vl-help', text)); // how to cite and to call it
+  return h('div.vl-learn', nav, h('div.vl-lessons', lessons, notes));
 }
 
 function lessonWords(method, show) {
@@ -76,10 +78,11 @@ async function drawExample(node, example, painter) {
 const lessonCard = (name, words, live) =>
   h('article.vl-card.vl-lesson', { id: `lesson-${name}` }, h('div', words), live);
 
-function aboutColours() {
+function aboutColours(text) {
   const line = (o) => h('li', h(`span.tk.${o}`, W.legend[o]), ` ${W.learn.origins[o]}`);
   const legend = h('ul.vl-learn-legend', ['draft', 'relaxed', 'target', 'rejected'].map(line));
-  return lessonCard('first', [h('h2', W.learn.first), h('p', W.learn.firstText), legend]);
+  const tree = [h('h3', W.tree.title), h('p', W.tree.help)];
+  return lessonCard('first', [h('h2', W.learn.first), h('p', text), legend, ...tree]);
 }
 
 function aboutOthers(methods) {

@@ -11,7 +11,7 @@ export function methodList(form) {
   const chips = catalog.methods
     .filter(({ name }) => name !== 'ar')
     .map((method) => chipOf(form, method, note));
-  const papers = button('', () => form.runPaperMethods());
+  const papers = button('', () => form.choosePapers());
   const count = h('span');
   const custom = chips.find(({ method }) => method.name === 'custom');
   const others = chips.filter((chip) => chip.method.expert && chip !== custom);

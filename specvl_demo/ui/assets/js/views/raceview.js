@@ -3,9 +3,10 @@
 import { answers } from './answers.js';
 import { chase } from './chase.js';
 import { comparison } from './comparison.js';
-import { button, checkbox, h, put, refill, tell } from './dom.js';
-import { headline } from './headline.js';
+import { button, checkbox, h, put, tell } from './dom.js';
+import { headline, tellIn } from './headline.js';
 import { inspector } from './inspector.js';
+import { legendOf } from './lane.js';
 import { RaceCharts } from './racecharts.js';
 import { raceHead } from './racehead.js';
 import { roundTable } from './rounds.js';
@@ -75,11 +76,7 @@ function offerButtons(stage, on) {
 
 /** What origins look like in the text. onrejects(shown): rejected drafts are wanted, or not. */
 function legend(onrejects) {
-  const mark = (origin) => {
-    const title = W.learn.origins[origin] ?? W.legend.otherHelp;
-    return h(`span.tk.${origin}`, { title }, W.legend[origin]);
-  };
-  const marks = ['draft', 'relaxed', 'target', 'other', 'rejected'].map(mark);
+  const marks = legendOf(['draft', 'relaxed', 'target', 'other', 'rejected']);
   const shows = h('label', checkbox(onrejects), W.legend.showRejected);
   return h('div.vl-textlegend', { role: 'note', label: W.legend.title }, marks, shows);
 }
@@ -101,8 +98,7 @@ function sentence(race, stage, painter) {
     const unseen = stage.undrawn || !race.list.some((lane) => lane.rounds.length);
     const waits = stage.waiting !== '' && unseen;
     const nodes = waits ? [stage.waiting] : headline(race);
-    const words = nodes.map((n) => n.textContent ?? n).join('');
-    if (line.textContent !== words) refill(line, nodes);
+    tellIn(line, nodes);
     line.classList.toggle('waiting', waits);
   };
   race.on('lane begin round end head compared reset', () => painter.soon(say));

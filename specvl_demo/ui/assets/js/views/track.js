@@ -17,7 +17,7 @@ export function track(race, painter) {
     return h('th', { scope: 'col', class: c, title: help }, named);
   };
   const head = h('thead', h('tr', ['lane', 'bar', ...COLUMNS].map(column)));
-  const node = h('table.vl-track', h('caption.vl-hidden', W.track.caption), head, body);
+  const node = h('table.vl-track', h('caption.vl-help', W.track.caption), head, body);
   const draw = () => {
     const doubts = race.list.map((lane) => doubt(race, lane));
     const reasons = race.list.map((lane, i) => doubts[i] ?? early(race, lane));
@@ -92,7 +92,7 @@ function drawNumbers(race, lane, { row, cells }, told, why, disturbed) {
   const t = race.now(lane);
   const x = lane === race.baseline ? told && t.tokens_per_s && 1 : race.speedup(lane);
   const rough = race.finished && hedged(why);
-  put(cells.speedup, rough ? W.track.about(rough.toFixed(1)) : fmt.times(why ? null : x));
+  put(cells.speedup, rough ? W.track.about(rough) : fmt.times(why ? null : x));
   const total = !why && race.finished && race.meta.compared?.lanes[lane.name].speedup_total;
   if (total) cells.speedup.append(h('small', W.track.total(total.toFixed(2))));
   const timed = lane.end?.again?.length ? W.track.timed(lane.timings.map(fmt.seconds)) : '';

@@ -112,26 +112,20 @@ export const W = {
     error: 'failed; the others continued',
   },
   track: {
-    caption: 'Progress and speed of every lane',
+    caption: 'Lanes take turns; each has its own clock.',
     lane: 'Lane',
-    laneHelp:
-      'A way to decode the answer. All have the same large model and question, take turns, and have their own clocks.',
     bar: 'Tokens',
-    barHelp: 'Tokens (pieces of words) written so far.',
     speedup: 'Speedup',
     speedupHelp:
       'Tokens per second over those of the autoregressive lane, without reading the question.',
     speed: 'Tokens/s',
-    speedHelp: 'Tokens per second of this lane’s compute time, without reading the question.',
     tau: 'Tokens per check (τ)',
     tauHelp:
       'Acceptance length: tokens per check by the large model, its own included. No speedup can be larger.',
     clock: 'Time',
-    clockHelp: 'This lane’s compute time, without reading the question.',
     where: 'Time goes to',
-    whereHelp:
-      'Shares of drafting (guessing), verifying (by the large model), committing (keeping caches right) and the rest.',
-    about: (x) => `about ${x}×`,
+    whereHelp: 'Drafting, verifying, committing (keeping caches right), and the rest.',
+    about: (x) => `about ${x.toFixed(1)}×`,
     timed: (seconds) => `Timed ${seconds.length} times: ${seconds.join(', ')}`,
     unknown: (why) => `Speedup not measured: ${why}.`,
     alone: 'Nothing to compare it with',
@@ -160,7 +154,7 @@ export const W = {
     without: (title) => `${title}: not timed`,
     noSpeedup: ({ sentence, about = null }, titles = []) =>
       `Speedup${titles.length ? ` of ${list(titles)}` : ''} ${about ? 'only rough' : 'not measured'}: ${sentence}.`,
-    rough: (title, x) => `${title} about ${x.toFixed(1)}×`,
+    rough: (title, x) => `${title} ${W.track.about(x)}`,
     shaded: (most) => `drafts kept (full height: ${most})`,
     byDepth: 'Drafted tokens kept',
     byDepthHelp:
@@ -177,7 +171,7 @@ export const W = {
   },
   tree: {
     title: 'Token tree',
-    help: 'What one round guessed. A point is a token, a level one position further in the answer, a number the drafter’s probability. Green: confirmed by the large model. Orange or grey: not used. Blue: written by the large model. ␣ is a space, ↵ a new line, ■ the end of the answer.',
+    help: 'What one round guessed. The root, left, is the last token decided before; a branch is a way to go on, a level one position further, a number the drafter’s probability. The green path was kept; the large model adds the blue token, in place of the orange one; grey candidates were never used. ␣ is a space, ↵ a new line, ■ the end of the answer.',
     making: (title, round, n, checking) =>
       `${title} · round ${round + 1} · ${checking ? `checking all ${n} in one pass` : `guessing ${count(n, 'token')}`}`,
     slider: 'Round',
@@ -195,8 +189,8 @@ export const W = {
     open: 'Show over the whole screen',
     ghost: 'one at a time is here',
     start: 'Start',
-    far: (n, over, x) => [count(n, 'token'), over && 'done', x].filter(Boolean).join(' · '),
-    keys: 'Space plays, arrows change the round, Home starts anew, Escape leaves.',
+    far: (n, ...told) => [count(n, 'token'), ...told].filter(Boolean).join(' · '),
+    keys: 'Space plays, arrows change the round, Escape leaves.',
   },
   strip: {
     title: 'The tree of every round',
@@ -347,7 +341,7 @@ export const W = {
         ? `Of the ${spelt(n)} methods that guess ahead, ${title} leads`
         : `${title}, which guesses ahead`,
     going: (title, lane, base, n) => {
-      const far = ([tokens, done]) => `${tokens} written${done ? ', done' : ' so far'}`;
+      const far = ([, done, , speed]) => `${fmt.speed(speed)} tokens/s${done ? ', done' : ''}`;
       return `One token at a time: ${far(base)}. ${W.headline.ahead(title, n)}: ${far(lane)}.`;
     },
     back: (title, [lane, , all], [base, , most]) =>
@@ -414,7 +408,7 @@ export const W = {
     moreExamples: (n) => count(n, 'more example'),
     expert: (n) => `Expert: ${n} more`,
     papers: (n, all) =>
-      all ? `Race all ${spelt(n)} papers` : `Race the ${spelt(n)} papers that run here`,
+      `Choose ${all ? 'all' : 'the'} ${spelt(n)} papers${all ? '' : ' that run here'}`,
     methods: (n) => `Methods: up to ${n} beside the autoregressive lane`,
     settingsOf: (title) => `${title} parameters`,
     sampling: 'Length and sampling',
@@ -578,11 +572,12 @@ export const W = {
       trace: 'A trace (JSON lines)',
       page: 'The page with this race, in one file',
       figure: 'A figure (SVG)',
-      pdf: 'A figure (PDF)',
+      pdf: 'Print the figure, or save as PDF',
       embed: 'Code for another web page',
     },
     sharing: 'Making the file…',
     shared: (name) => `${name} shows the whole race in any browser, without this page.`,
+    printed: 'The browser prints it: choose “Save as PDF” there.',
     notShared: 'The file could not be made. Try again, or save the trace.',
     linked: 'The link is in the address bar and on the clipboard.',
     embedded:
@@ -602,8 +597,6 @@ export const W = {
     look: 'What to look for.',
     verdict: 'The paper’s claim, tested here',
     first: 'Reading a race',
-    firstText:
-      'A small drafter guesses ahead; the large target checks all guesses in one pass and keeps what it agrees with. Colours tell where every token comes from.',
     origins: {
       draft: 'guessed, and exactly what the target would have written',
       relaxed: 'guessed and let through, although the target would have written something else',
