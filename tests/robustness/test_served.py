@@ -87,6 +87,7 @@ def test_no_other_file_is_served_and_no_answer_says_where_it_lies(served: tuple[
             return json.dumps(await visitor.server("read_catalog", None))
 
     shown = [fetch(url, path) for path in ("/", "/config", "/gradio_api/info")]
+    assert shown[0].text.count("og:title") == 1  # ours alone; Gradio has two
     refused = [fetch(url, f"/gradio_api/file={path}") for path in OTHERS]
     assert all(answer.status_code in (403, 404) for answer in refused)
     told = [asyncio.run(known()), *(answer.text for answer in shown + refused)]

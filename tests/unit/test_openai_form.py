@@ -71,8 +71,8 @@ def api(tmp_path: Path) -> Api:
 
 
 def test_a_broken_file_is_refused_before_it_waits_in_line(api: Api, tmp_path: Path):
-    data = base64.b64encode(base64.b64decode(encoded("webp", tmp_path))[:90]).decode()
-    answer = api.complete([{"type": "image_url", "image_url": f"data:;base64,{data}"}])
+    url = f"data:;base64,{encoded('webp', tmp_path)[:120]}"
+    answer = api.complete([{"type": "image_url", "image_url": url}])
     assert answer.status_code == 400 and "damaged" in answer.json()["error"]["message"]
     assert not api.jobs
 

@@ -26,8 +26,8 @@ def watcher_pids(host: str | None, port: int | None) -> tuple[int, ...]:
 
 def _process_at_port(port: int) -> psutil.Process | None:
     """Return the process whose connection begins at this port of this machine."""
-    known = psutil.net_connections("tcp")
-    pids = (each.pid for each in known if each.laddr and each.laddr.port == port)
+    connections = psutil.net_connections("tcp")
+    pids = (each.pid for each in connections if each.laddr and each.laddr.port == port)
     return next((psutil.Process(pid) for pid in pids if pid not in (None, os.getpid())), None)
 
 
