@@ -266,7 +266,8 @@ def _read_prefix(value: Any, limit: int) -> tuple[int, ...] | str:
     prefix: tuple[int, ...] | str
     if isinstance(value, str):
         prefix = text = replace_surrogates(value)
-        n, what = len(text.encode()), "bytes"  # no token is less than a byte
+        n = len(text.encode())  # no token is less than a byte
+        what = "bytes"
     else:
         prefix = tuple(list_of(value, int, "The prefix", "a list of token ids"))
         n = len(prefix)

@@ -411,7 +411,8 @@ def report_of(
 def provenance_line(machine: JsonObject) -> str:
     """Return one line for every set of figures: machine, versions, weights, commit, time, load."""
     threads, weights = machine.get("threads"), machine.get("weights")
-    dtype, packed = machine.get("dtype"), PACKED.get(machine.get("quantised", "none"))
+    dtype = machine.get("dtype")
+    packed = PACKED.get(machine.get("quantised", "none"))
     parts = [
         machine.get("title"),
         machine.get("processor"),

@@ -205,7 +205,8 @@ class PackedMatrix:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return x Wᵀ, [rows, n]."""
-        x, out = x.contiguous(), torch.empty(x.shape[0], self._whole)
+        x = x.contiguous()
+        out = torch.empty(x.shape[0], self._whole)
         done = library().multiply(
             self.struct, x.data_ptr(), x.shape[0], out.data_ptr(), self._whole, n_threads()
         )

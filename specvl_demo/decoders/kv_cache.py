@@ -56,7 +56,8 @@ class KVCache:
         adapter: What the library's decoders write to (`huggingface.as_hf_cache`).
     """
 
-    whole, holes = False, 0
+    whole = False
+    holes = 0
     at: Tensor | None = None
     adapter: Any = None
     branches = True

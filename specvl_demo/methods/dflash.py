@@ -157,7 +157,8 @@ class DflashHead(TrainedHead):
 
     def append_rows(self, cache: KVCache, states: Tensor) -> None:
         """Append committed rows, of which every layer has keys and values."""
-        g, n = self._geometry, len(states)
+        g = self._geometry
+        n = len(states)
         rows = unit_rows(self._fuse(states), self._eps)
         made = self._keys_values(rows).view(n, 2, -1, g.head_width)
         keys, values = made.unbind(1)

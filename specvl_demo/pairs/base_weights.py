@@ -25,7 +25,8 @@ from specvl_demo.places import CACHE_VARIABLE, cache
 
 COMMAND = "python -m specvl_demo fetch photo"
 TIMEOUT_S = 1800
-UNFINISHED, LEFT_S = "making-", 86_400
+UNFINISHED = "making-"
+LEFT_S = 86_400
 
 
 @dataclass(frozen=True)

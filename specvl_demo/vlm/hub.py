@@ -342,7 +342,8 @@ def _hub_files(
         for name in _READ:
             try:
                 file = Path(hf_hub_download(repo, name, local_files_only=offline))
-                configs[name], facts["folder"] = read_json(file), file.parent
+                configs[name] = read_json(file)
+                facts["folder"] = file.parent
             except EntryNotFoundError:
                 continue
     except HFValidationError:
