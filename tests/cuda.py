@@ -46,18 +46,8 @@ class OnDeviceOnly(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class Counted(OnDeviceOnly):
-    """Counts operators that compute something."""
-
-    n = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.n += not func.is_view and "empty" not in func.name()
-        return super().__torch_dispatch__(func, types, args, kwargs)
-
-
 class Launches(TorchDispatchMode):
-    """Counts operators that compute something on the processor."""
+    """Counts operators that compute something."""
 
     n = 0
 

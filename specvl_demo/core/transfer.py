@@ -20,6 +20,11 @@ def to_device(numbers: Sequence[int] | Tensor, device: torch.device) -> Tensor:
     return host.pin_memory().to(device, non_blocking=True)
 
 
+def as_index(at: Sequence[int], device: torch.device) -> Tensor | slice:
+    """Return an index that does not wait for the device: of a single place, a slice."""
+    return slice(at[0], at[0] + 1) if len(at) == 1 else to_device(at, device)
+
+
 def take_rows(rows: Tensor, at: Sequence[int], dim: int = 0) -> Tensor:
     """Return the rows at these ascending places; where they are the first ones, a view.
 

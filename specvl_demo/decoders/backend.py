@@ -22,18 +22,18 @@ import torch
 from torch import Tensor, nn
 
 from specvl_demo.core.faults import cause, lacks_memory, loses_device
-from specvl_demo.core.types import AuxRequest
+from specvl_demo.core.types import Vocabulary
 from specvl_demo.decoders import graphs
-from specvl_demo.decoders.forward import AuxStates, ForwardInput
+from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.graphs import BUCKETS, GraphMemory, GraphStep, StepShape
 from specvl_demo.decoders.kv_cache import KVCache, KVSlots, Layout
+from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
 from specvl_demo.decoders.packed_linear import PackedLinear
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from specvl_demo.decoders.layer_stack import LevelWeights
-    from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
 
 _LOG = logging.getLogger(__name__)
 LEAST_ROWS = 512
@@ -45,6 +45,8 @@ class Backend(ABC):
     Attributes:
         width: D of its results.
         input_width: Of the rows of `ForwardInput.x`.
+        output: The output head that it drafts with.
+        n_steps: Step embeddings of rows below the root; 1 means none.
         window: Width of the sliding window, None if no layer has one. If set, layers read a second
             mask (`ForwardInput.second_mask`).
         near_blocks: Whether a block's positions attend to each other in both directions only in
@@ -60,6 +62,8 @@ class Backend(ABC):
     width: int
     input_width: int
     n_layers: int
+    output: OutputHead
+    n_steps = 1
     window: int | None = None
     near_blocks = False
     has_holes = False
@@ -86,6 +90,23 @@ class Backend(ABC):
     @abstractmethod
     def embed(self, ids: Tensor) -> Tensor:
         """ids [...] -> embeddings [..., D]."""
+
+    def draft_rows(self, tokens: Tensor, features: Tensor, step: Tensor | int) -> Tensor:
+        """Return what layers are given for tokens [k] to draft after: [1, k, input width].
+
+        Args:
+            features: Those before the tokens [k, D], for a head that reads features.
+            step: Which step embedding, [k] or one for all, for a head that has several.
+        """
+        return self.embed(tokens)[None]
+
+    def log_probabilities(self, vocabulary: Vocabulary) -> LogProbabilities:
+        """Return the log-probabilities that it drafts by, of hidden states."""
+        return LogProbabilities(self.output, vocabulary, self.device)
+
+    def level_weights(self, log_probs: LogProbabilities) -> LevelWeights | None:
+        """Return what drafts a level of a tree by one call; None where torch takes over."""
+        return None
 
     @abstractmethod
     def layouts(self) -> list[Layout]:
@@ -133,13 +154,11 @@ class LanguageBackend(Backend):
     """The decoder of a language model, with its embeddings and its output head.
 
     Attributes:
-        output: The output head.
         n_weights: Numbers that every step reads, of the layers and the head.
         n_bytes: The same in bytes.
         n_cached: Numbers cached per row.
     """
 
-    output: OutputHead
     n_cached: int
 
     def __init__(self, decoder: PreTrainedModel, embeddings: nn.Module, head: nn.Module) -> None:
@@ -178,10 +197,6 @@ class LanguageBackend(Backend):
         """Return the product with only these rows [R] of the output head, for a drafter."""
         weight = self._head.weight.detach()
         return PackedLinear(weight[rows.to(weight.device)].to(self.device), bits=8)
-
-    def level_weights(self, log_probs: LogProbabilities) -> LevelWeights | None:
-        """Return what drafts a level of a tree by one call; None where torch takes over."""
-        return None
 
 
 class GraphCache(KVCache):
@@ -228,16 +243,7 @@ class GraphCache(KVCache):
     def prepare(self, shapes: Sequence[StepShape]) -> None:
         """Capture steps of these shapes, so that no timed round has to."""
         runner, backend = self._owners()
-        runner.capture(backend, self, [shape for shape in shapes if shape not in self.steps])
-
-    def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Like `KVCache.write`; in a fixed step, write at `self.at` and return the whole buffer."""
-        if self.at is None:
-            return super().write(layer, keys, values)
-        data = self.layer_buffer(layer)
-        data[0].index_copy_(2, self.at, keys)
-        data[1].index_copy_(2, self.at, values)
-        return data[0], data[1]
+        runner.capture(backend, self, shapes)
 
     def kv_slots(self, k: int) -> KVSlots:
         """Like `KVCache.kv_slots`; in a fixed step, the slots are rows given by a tensor."""
@@ -326,8 +332,7 @@ class GraphRunner:
         size = call.x.shape[1]
         if shape is None or not isinstance(cache, GraphCache):
             return backend.forward_eager(call)
-        if shape not in cache.steps:
-            self.capture(backend, cache, [shape])
+        self.capture(backend, cache, [shape])
         step = cache.steps[shape]
         step.fill(call)
         if step.graph is None:
@@ -335,20 +340,22 @@ class GraphRunner:
         else:
             step.graph.replay()
         cache.advance(size)
-        assert step.hidden is not None  # written by the run above
+        made, layers = step.made
         # Copied before any other graph runs, which may use the same memory.
-        hidden = step.hidden[:, :size].clone()
-        for i, states in step.aux.layers.items():
+        hidden = made[:, :size].clone()
+        for i, states in layers.items():
             call.aux.layers[i] = states[:, :size].clone()
         if len(cache.layouts) in shape.layers:
             call.aux.layers[len(cache.layouts)] = hidden
         return hidden
 
     def capture(self, backend: Backend, cache: GraphCache, shapes: Sequence[StepShape]) -> None:
-        """Make the buffers of these shapes on a cache, and capture them if the device has graphs.
+        """Make the buffers of these shapes on a cache, unless it has them, and capture them if the
+        device has graphs.
 
         If it refuses, steps run without: slower, not wrong. Losing the device is raised.
         """
+        shapes = [shape for shape in shapes if shape not in cache.steps]
         if not shapes:
             return
         captures = graphs.has_graphs(backend.device)
@@ -361,31 +368,7 @@ class GraphRunner:
 
     @torch.inference_mode(False)
     def _new_step(self, backend: Backend, cache: GraphCache, shape: StepShape) -> GraphStep:
-        batch = cache.batch
-        rows = shape.rows
-        device = backend.device
-        # Batch-invariant steps use masks in float32.
-        dtype = torch.float32 if shape.tail else backend.dtype
-
-        def mask() -> Tensor:
-            return torch.zeros(
-                batch, 1, rows, cache.buffer_rows + shape.tail, dtype=dtype, device=device
-            )
-
-        def whole(*size: int) -> Tensor:
-            return torch.zeros(*size, dtype=torch.int64, device=device)
-
-        axes = (backend.axes,) if backend.axes > 1 else ()
-        return GraphStep(
-            x=torch.zeros(batch, rows, backend.input_width, dtype=backend.dtype, device=device),
-            positions=whole(*axes, batch, rows),
-            at=torch.arange(rows, device=device),
-            mask=mask(),
-            second_mask=mask() if backend.window or backend.has_holes else None,
-            columns=whole(rows, shape.tail) if shape.tail else None,
-            aux=AuxStates(AuxRequest(layers=shape.layers)),
-            end=cache.buffer_rows,
-        )
+        return GraphStep(shape, backend, cache)
 
     def _try_to_capture(self, backend: Backend, step: GraphStep, cache: GraphCache) -> None:
         # Rows are written that no cache reads: all of an empty one, or the first after its length.
@@ -406,9 +389,8 @@ class GraphRunner:
             )
 
     def _run_step(self, backend: Backend, step: GraphStep, cache: GraphCache) -> None:
-        cache.at = step.at
         try:
-            step.hidden = backend.decode(step.forward_input(cache))
+            step.compute(backend, cache)
         finally:
             cache.at = None
 

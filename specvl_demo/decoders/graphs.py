@@ -4,7 +4,7 @@ A graph repeats its kernels over the same buffers. So small calls (a step, a tre
 batch-invariant ones and those that keep layer states) are padded to one of a few row counts, read
 the whole cache under a mask, and write at rows given by a tensor. Prefills and calls that keep
 attention are not padded. Without CUDA the same steps run without graphs, which is what tests check.
-Knows no backend: `backend.GraphRunner` owns and runs the steps.
+`backend.GraphRunner` owns and runs the steps.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache as cached
-from typing import Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor
 
+from specvl_demo.core.types import AuxRequest
 from specvl_demo.decoders.batch_invariance import MAX_NODES, padded_rows
 from specvl_demo.decoders.forward import AuxStates, ForwardInput
-from specvl_demo.decoders.kv_cache import KVCache
+
+if TYPE_CHECKING:
+    from specvl_demo.decoders.backend import Backend, GraphCache
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 
@@ -70,36 +72,39 @@ def step_shapes(
     return [StepShape(rows, layers, tail) for rows in BUCKETS if first <= rows <= last]
 
 
-@dataclass
 class GraphStep:
     """The buffers of one step shape on one cache, and the graph over them, if any.
 
     at: [rows] of the cache, where new rows are written. end: Columns of masks that may be seen, in
-    some row. The others are as in `ForwardInput`.
+    some row. made: Hidden states and the inputs of layers, until another graph runs, which uses
+    the same memory. The others are as in `ForwardInput`.
     """
 
-    x: Tensor
-    positions: Tensor
-    at: Tensor
-    mask: Tensor
-    second_mask: Tensor | None
-    columns: Tensor | None
-    aux: AuxStates
-    end: int
-    hidden: Tensor | None = None
+    made: Any = None
     graph: torch.cuda.CUDAGraph | None = None
 
-    def forward_input(self, cache: KVCache) -> ForwardInput:
-        """Return the call that computes the step."""
-        return ForwardInput(
-            self.x,
-            self.positions,
-            cache,
-            mask=self.mask,
-            second_mask=self.second_mask,
-            columns=self.columns,
-            aux=self.aux,
-        )
+    def __init__(self, shape: StepShape, backend: Backend, cache: GraphCache) -> None:
+        batch, (rows, layers, tail) = cache.batch, shape
+        zeros = partial(torch.zeros, device=backend.device)
+        axes = (backend.axes,) if backend.axes > 1 else ()
+        self.end = cache.buffer_rows
+        self.x = zeros(batch, rows, backend.input_width, dtype=backend.dtype)
+        self.positions = zeros(*axes, batch, rows, dtype=torch.int64)
+        self.at = torch.arange(rows, device=backend.device)
+        # Batch-invariant steps use masks in float32.
+        dtype = torch.float32 if tail else backend.dtype
+        two = backend.window or backend.has_holes
+        self.mask = zeros(batch, 1, rows, self.end + tail, dtype=dtype)
+        self.second_mask = torch.zeros_like(self.mask) if two else None
+        self.columns = zeros(rows, tail, dtype=torch.int64) if tail else None
+        self._request = AuxRequest(layers=layers)
+
+    def compute(self, backend: Backend, cache: GraphCache) -> None:
+        cache.at = self.at
+        aux = AuxStates(self._request)
+        masks = self.mask, self.second_mask, self.columns
+        call = ForwardInput(self.x, self.positions, cache, *masks, aux=aux)
+        self.made = backend.decode(call), aux.layers
 
     def fill(self, call: ForwardInput) -> None:
         """Copy a call into the buffers; earlier rows stay as padding, which nobody reads."""
@@ -107,37 +112,27 @@ class GraphStep:
         cache = call.cache
         self.x[:, :size] = call.x
         self.positions[..., :size] = call.positions
-        first = cache.length
-        end = first + size
-        torch.arange(first, first + len(self.at), out=self.at)
-        if self.columns is not None and call.columns is not None:
-            self.columns[:size] = call.columns
+        torch.arange(cache.length, cache.length + len(self.at), out=self.at)
+        end = cache.length + size
+        if self.columns is not None:
+            # Rows of padding keep an earlier step's mask: finite numbers that are never read.
+            assert call.columns is not None  # of a step of this shape
+            self.columns[:size], end = call.columns, self.mask.shape[-1]
+        low = torch.finfo(self.mask.dtype).min
         for buffer, mask in ((self.mask, call.mask), (self.second_mask, call.second_mask)):
             if buffer is None:
                 continue
-            given = call.mask if mask is None else mask
-            if call.columns is not None and given is not None:
-                # Rows of padding keep an earlier step's mask: finite numbers that are never read.
-                buffer[..., :size, :] = given
-                continue
             if self.end > end:  # columns of an earlier call
-                buffer[..., end:] = torch.finfo(buffer.dtype).min
-            seen = buffer[..., :size, :end]
-            if given is None:
-                seen.zero_()
-            else:
-                seen.copy_(given)
+                buffer[..., end:] = low
+            given = call.mask if mask is None else mask
+            buffer[..., :size, :end] = 0 if given is None else given
         self.end = end
         if cache.holes and self.second_mask is not None:
-            buffer = self.second_mask
-            buffer[..., : cache.holes] = torch.finfo(buffer.dtype).min
+            self.second_mask[..., : cache.holes] = low
 
     def destroy_graph(self) -> None:
         """Destroy the graph and what it computed into."""
-        graph = self.graph
-        self.graph = None
-        self.hidden = None
-        self.aux.layers.clear()
+        graph, self.graph, self.made = self.graph, None, None
         if graph is not None:
             graph.reset()
 

@@ -114,9 +114,15 @@ class KVCache:
         return self.blocks[block][index]
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write [batch, heads, k, width] after `length`; return keys and values of all rows."""
-        end = self._end_row(keys.shape[2])
+        """Write [batch, heads, k, width] after `length`; return keys and values of all rows. In a
+        fixed step, write at `at` and return the whole buffer.
+        """
         data = self.layer_buffer(layer)
+        if self.at is not None:
+            data[0].index_copy_(2, self.at, keys)
+            data[1].index_copy_(2, self.at, values)
+            return data[0], data[1]
+        end = self._end_row(keys.shape[2])
         data[0, :, :, self.length : end].copy_(keys)
         data[1, :, :, self.length : end].copy_(values)
         end = self.buffer_rows if self.whole else end

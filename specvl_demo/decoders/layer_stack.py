@@ -7,13 +7,13 @@ operations take over. Knows nothing of models.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
+from specvl_demo.core.types import LevelRequest
 from specvl_demo.decoders import kernels
 from specvl_demo.decoders.kernels import GROUP, VECTOR, PackedMatrix, StepStruct, address, pointer
 from specvl_demo.decoders.kv_cache import KVCache
@@ -323,12 +323,10 @@ class LevelDrafter:
     def draft(
         self,
         tokens: Tensor,
+        request: LevelRequest,
         parents: Sequence[int],
         base: int,
         position: Tensor,
-        k: int,
-        levels: int = 1,
-        floor: float = -math.inf,
         weights: Tensor | None = None,
         features: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
@@ -339,12 +337,11 @@ class LevelDrafter:
         length, which stays.
 
         Args:
-            tokens: [r] of the new nodes.
+            tokens: [r] of the new nodes, with known ones before a root.
+            request: What is asked: k, levels, floor.
             parents: Of all nodes of this round, the new ones last.
             base: Row of the cache that the root lies in.
             position: [m] of the root.
-            levels: Feed the likeliest token after the last node as the next one, so many levels in
-                all, until the log-probability of all such tokens is below `floor`.
             weights: [m] of the sequences' distributions in their mixture; None for one sequence.
             features: [r, D] those before tokens up to the root, for a drafter that reads features.
 
@@ -355,7 +352,7 @@ class LevelDrafter:
         rows = len(tokens)
         nodes = len(parents)
         tokens = tokens.long().contiguous()
-        k = min(k, self._weights.n)
+        k, levels = min(request.k, self._weights.n), request.levels
         size = min(rows, nodes) + levels - 1
         assert nodes + levels - 1 <= len(self._parents) and (
             weights is not None or len(position) == 1
@@ -371,7 +368,7 @@ class LevelDrafter:
         level.tokens, level.logp = ids.data_ptr(), logp.data_ptr()
         self._step.at = self._cache.length
         done = kernels.library().draft_levels(
-            self._weights.struct, self._step, level, levels, floor, kernels.n_threads()
+            self._weights.struct, self._step, level, levels, request.floor, kernels.n_threads()
         )
         if done == _NO_EMBEDDING:
             n = self._weights.n_embeddings

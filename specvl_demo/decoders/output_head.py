@@ -7,12 +7,13 @@ FR-Spec (arXiv 2502.14856), EAGLE-3 (arXiv 2503.01840).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from specvl_demo.core.types import Vocabulary
 from specvl_demo.decoders.layer_stack import DraftWeights, LevelWeights
 from specvl_demo.decoders.packed_linear import PackedLinear, log_softmax, mm_in_float32
 
@@ -77,31 +78,41 @@ class OutputHead:
 
 
 class LogProbabilities:
-    """A drafter's log-probabilities of the first `size` ids, those of the banned ones at -inf.
+    """A drafter's log-probabilities of a vocabulary's ids, those of the banned ones at -inf.
 
     A draft vocabulary is normalized over its own R ids only, a twelfth of the work, since all
-    others are -inf; without one, R is `size`.
+    others are -inf; without one, R is the ids that it and the output head know.
+
+    enter: What hidden states go through first.
     """
 
     def __init__(
-        self, output: OutputHead, size: int, banned: Sequence[int], device: torch.device
+        self,
+        output: OutputHead,
+        vocabulary: Vocabulary,
+        device: torch.device,
+        enter: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        self._output = output
-        self._size = size
+        self._output, self._enter = output, enter
+        self._size = size = min(vocabulary.size, output.vocab)
         ids = output.ids
-        if ids is None:
-            rows = [i for i in banned if i < size]
-            self._banned = torch.tensor(rows, dtype=torch.int64, device=device)
-        else:
-            unsaid = torch.isin(ids, torch.tensor(list(banned), dtype=ids.dtype, device=ids.device))
-            self._banned = (unsaid | (ids >= size)).nonzero()[:, 0]
+        rows = [i for i in vocabulary.banned if i < size]
+        self._banned = banned = torch.tensor(rows, dtype=torch.int64, device=device)
+        if ids is not None:
+            self._banned = (torch.isin(ids, banned) | (ids >= size)).nonzero()[:, 0]
 
     def row_log_probs(self, hidden: Tensor) -> Tensor:
         """Return those of the draft vocabulary, in float32: hidden [..., D] -> [..., R]."""
-        logits = self._output.row_logits(hidden)
+        logits = self._output.row_logits(self._enter(hidden) if self._enter else hidden)
         if self._output.ids is None:
             logits = logits[..., : self._size]
         return log_softmax(logits.float(), self._banned)
+
+    def mixed(self, log_probs: Tensor, weights: Tensor | None) -> Tensor:
+        """Mix m distributions [m, k, R] → [k, size]: their mean by weights [m]."""
+        if len(log_probs) == 1 or weights is None:
+            return self.to_vocab(log_probs[0])
+        return self.to_vocab(torch.tensordot(weights, log_probs.exp(), dims=1).log())
 
     def to_vocab(self, log_probs: Tensor) -> Tensor:
         """Return [..., R] at their ids among `size`, all others at -inf."""

@@ -44,10 +44,10 @@ class RecurrentDecoder(HFDecoder):
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__(model)
-        self._kinds: Sequence[str] = self._decoder.config.layer_types
+        kinds = self._decoder.config.layer_types
         self._shapes = [
             (0, 0) if kind == LINEAR else shape
-            for kind, shape in zip(self._kinds, self._shapes, strict=True)
+            for kind, shape in zip(kinds, self._shapes, strict=True)
         ]
         self.n_cached = sum(2 * heads * width for heads, width in self._shapes)
 
@@ -57,7 +57,7 @@ class RecurrentDecoder(HFDecoder):
                 "a model with linear-attention layers can draft from only one view; choose one,"
                 " for instance views=multimodal"
             )
-        return RecurrentCache(self.layouts(), batch, room, self.dtype, self._kinds)
+        return RecurrentCache(self.layouts(), batch, room, self.dtype)
 
     def forward(self, call: ForwardInput) -> Tensor:
         """Return hidden states of the new rows; rows that must be replayed run before them."""
@@ -102,24 +102,18 @@ class RecurrentDecoder(HFDecoder):
 
 
 class RecurrentCache(KVCache):
-    """Rows of the layers that attend; of the others their states, now and at a snapshot.
+    """Rows of the layers that attend; of the others, which have no heads here, their states, now
+    and at a snapshot.
 
     seen: Rows that the states have absorbed.
     """
 
     branches = False
 
-    def __init__(
-        self,
-        layers: Sequence[Layout],
-        batch: int,
-        room: int,
-        dtype: torch.dtype,
-        kinds: Sequence[str],
-    ) -> None:
-        super().__init__(layers, batch, room, dtype)
-        self._kinds, self._states = kinds, as_hf_cache(self).layers
-        self._linear = [i for i, kind in enumerate(kinds) if kind == LINEAR]
+    def __init__(self, layers: Sequence[Layout], *sizes: Any) -> None:
+        super().__init__(layers, *sizes)
+        self._states = as_hf_cache(self).layers
+        self._linear = [i for i, layout in enumerate(layers) if not layout.heads]
         self._snapshot: list[Any] = [LinearAttentionLayer() for _ in self._linear]
         self.seen = self._snapshot_rows = self._decided = 0
         self._x: list[Tensor] = []
@@ -173,9 +167,6 @@ class RecurrentCache(KVCache):
         twin.seen = -1
         twin._decided = twin.length
         return twin
-
-    def empty_like(self, room: int, shapes: Sequence[StepShape] = ()) -> KVCache:
-        return type(self)(self.layouts, self.batch, room, self.blocks[0].dtype, self._kinds)
 
     def _restore_states(self) -> None:
         for i, state in zip(self._linear, self._snapshot, strict=True):

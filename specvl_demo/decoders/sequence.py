@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from specvl_demo.core.tree import TreeShape, chain, shape_of
-from specvl_demo.core.types import NO_AUX, AuxRequest, Context
+from specvl_demo.core.types import NO_AUX, AuxRequest, Context, LevelRequest
 from specvl_demo.decoders import batch_invariance
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.forward import AuxStates, ForwardInput
 from specvl_demo.decoders.graphs import StepShape
 from specvl_demo.decoders.kv_cache import KVCache
-from specvl_demo.decoders.layer_stack import LevelDrafter, LevelWeights
+from specvl_demo.decoders.layer_stack import LevelDrafter
 
 ONE_LINE = (
     "this model has linear-attention layers, whose state follows one line of tokens; choose a"
@@ -140,30 +140,30 @@ class CachedSequence:
             mask = shape.mask(self.length, x.dtype, x.device)[first:]
         return self._run_nodes(x, shape.depth_on(x.device), mask)
 
-    def level_drafter(self, weights: LevelWeights, nodes: int) -> LevelDrafter:
-        """Return what drafts up to so many nodes a round after these sequences."""
+    @property
+    def padding(self) -> Tensor:
+        """[m] rows that these sequences begin with to be skipped."""
         none = torch.zeros(self.cache.batch, dtype=torch.int64)
-        padding = none if self._padded is None else self._padded.sum(1)
-        return LevelDrafter(weights, self.cache, padding, nodes)
+        return none if self._padded is None else self._padded.sum(1)
 
     def draft_levels(
-        self, drafter: LevelDrafter, tokens: Tensor, parents: Sequence[int], k: int, **more: Any
+        self, drafter: LevelDrafter, tokens: Tensor, request: LevelRequest, **inputs: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Feed nodes as `run_root` (parents (-1,)) and `extend` do, and draft after them, by one
+        """Feed tokens as `run_root` (parents (-1,)) and `extend` do, and draft after them, by one
         call; see `LevelDrafter.draft`.
         """
-        late = len(tokens) - len(parents)
-        if parents[0] < 0:
+        late = len(tokens) - len(request.parents)
+        if request.parents[0] < 0:
             self._fed = 0
             self._parents = []
             self.cache.truncate(self.length)
             self.cache.mark_committed()
         self.cache.truncate(self.length + self._fed)
-        self.cache.require_room(len(tokens) + more.get("levels", 1) - 1)
+        self.cache.require_room(len(tokens) + request.levels - 1)
         base = self.length + late
         root = self._next + late
-        parents = [*self._parents, *parents]
-        ids, logp = drafter.draft(tokens, parents, base, root[:, 0], k, **more)
+        parents = [*self._parents, *request.parents]
+        ids, logp = drafter.draft(tokens, request, parents, base, root[:, 0], **inputs)
         self.length, self._next = base, root
         self._fed += len(ids)
         self._parents = [*parents, *range(len(parents) - 1, self._fed - 1)]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.sampling import Level, top_k
-from specvl_demo.core.transfer import take_rows
+from specvl_demo.core.transfer import as_index, take_rows
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Drafter, LaneStart, LevelRequest, Scores, Verdict
 from specvl_demo.decoders.attention import pair_rotary
@@ -36,7 +36,7 @@ from specvl_demo.methods.heads.blocks import (
     unit_rows,
 )
 from specvl_demo.methods.heads.checkpoints import BLOCK, Head, HeadFormat
-from specvl_demo.methods.heads.features import TrainedHead, as_index, head_part
+from specvl_demo.methods.heads.features import TrainedHead, head_part
 from specvl_demo.methods.heads.files import layer_numbers
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 from specvl_demo.records import JsonObject
@@ -214,7 +214,7 @@ class BlockDrafter(Drafter):
         self._steps = step_shapes(head.block)[-1:]  # every block has one size
         self._cache, self._rows = head.new_cache(1, room, self._steps), len(states)
         weakref.finalize(self, self._cache.release).atexit = False
-        self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
+        self._logp = head.log_probabilities(start.vocabulary)
         head.append_rows(self._cache, states)
 
     def prepare(self, start: LaneStart) -> None:

@@ -24,7 +24,7 @@ from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.graphs import step_shapes
 from specvl_demo.decoders.kv_cache import KVSlots
-from specvl_demo.decoders.layer_stack import DraftWeights, LevelDrafter
+from specvl_demo.decoders.layer_stack import DraftWeights
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Lesson, Settings, setting
@@ -182,16 +182,8 @@ class DreamHead(FeatureHead):
         cache.advance(n)
         return CachedSequence(self, cache, head_prompt.position)
 
-    def forward_eager(self, call: ForwardInput) -> Tensor:
-        hidden = self.decode(call, call.cache.holes)
-        call.cache.advance(call.x.shape[1])
-        return hidden
-
-    def decode(self, call: ForwardInput, holes: int = 0) -> Tensor:
-        """Return predicted features [1, T, D]; the cache is written but its length unchanged.
-
-        holes: Rows of queries to skip; a step of fixed shape has them in its mask.
-        """
+    def decode(self, call: ForwardInput) -> Tensor:
+        """Return predicted features [1, T, D]; the cache is written but its length unchanged."""
         x, features = call.x[0].chunk(2, -1)
         size = x.shape[0]
         query_mask = call.second_mask
@@ -206,7 +198,9 @@ class DreamHead(FeatureHead):
         # 2. Features first: the nodes' own are among those that they attend to.
         spans = call.cache.kv_slots(size)
         self._cross.write_keys_values(features, spans.slots[1])
-        # 3. Queries begin after the holes, features at row 1.
+        # 3. Queries begin after the holes, which a step of fixed shape has in its mask; features at
+        # row 1.
+        holes = call.cache.holes if call.cache.at is None else 0
         masks = (
             None if query_mask is None else query_mask[..., holes:],
             None if mask is None else mask[..., 1:],
@@ -253,17 +247,9 @@ class DreamDrafter(FeatureDrafter):
     def begin(self, start: LaneStart) -> None:
         super().begin(start)
         self._positions = start.prefill.hidden.shape[0]
-        self._ids: list[Tensor] = []
-
-    def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
-        self._ids = [tokens] if parents[0] < 0 else [*self._ids, tokens]
-        return super().extend(tokens, parents)
-
-    def _level_drafted(self, drafter: LevelDrafter, tokens: Tensor, first: int, end: int) -> None:
-        self._ids = [*self._ids, tokens] if first else [tokens]
 
     def attention_to_prompt(self, rows: Sequence[int]) -> Tensor:
-        ids = take_rows(torch.cat(self._ids), rows)
+        ids = take_rows(torch.cat(self._tokens), rows)
         return self._head.cross_attention_weights(self._sequence, rows, ids)[:, : self._positions]
 
 

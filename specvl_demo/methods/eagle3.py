@@ -6,7 +6,6 @@ published formats of version 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specvl_demo.core.types import Encoded, Prefill, Scores
+from specvl_demo.core.types import Encoded, Prefill, Scores, Vocabulary
 from specvl_demo.decoders.backend import GraphRunner, LanguageBackend
 from specvl_demo.decoders.layer_stack import DraftWeights
+from specvl_demo.decoders.output_head import LogProbabilities
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Settings, setting
@@ -111,9 +111,12 @@ class Eagle3Head(FeatureHead):
         residual = normed * self._residual_norm if self._norm_before_residual else features
         return torch.cat((self._block.normed(embeds), normed), -1), residual
 
-    def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
-        log_probs = super().log_probabilities(size, banned)
-        return lambda hidden: log_probs(unit_rows(hidden, self._eps) * self._norm)
+    def log_probabilities(self, vocabulary: Vocabulary) -> LogProbabilities:
+        # Without the head, whose graphs would wait for the garbage collector.
+        eps, norm = self._eps, self._norm
+        return LogProbabilities(
+            self.output, vocabulary, self.device, lambda hidden: unit_rows(hidden, eps) * norm
+        )
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""Drafters whose decoder drafts a level of a tree, or a chain of levels, by one call.
+"""Drafters over a sequence of their own, whose decoder or head drafts below the nodes that are fed.
 
-Given tokens and parents, asks the decoder's own kernels where they run, else falls back to log-
-probabilities. Knows what a drafter has fed; nothing of what its rows are made of.
+Given tokens and parents, asks for a level of a tree, or a chain of levels, by one call,
+where our own kernels run, else falls back to log-probabilities. Knows what was fed in
+this round; nothing of what is accepted.
 """
 
 from __future__ import annotations
@@ -13,49 +14,103 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.sampling import Level
-from specvl_demo.core.transfer import to_device
+from specvl_demo.core.transfer import as_index, to_device
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import Drafter, LevelRequest
-from specvl_demo.decoders.layer_stack import LevelDrafter, LevelWeights
+from specvl_demo.core.types import Drafter, LaneStart, LevelRequest, Verdict
+from specvl_demo.decoders.graphs import step_shapes
+from specvl_demo.decoders.layer_stack import LevelDrafter
 from specvl_demo.decoders.sequence import CachedSequence
 
 
 class LevelCalls(Drafter):
-    """A drafter with a sequence of its own, `_sequence`, made before `_begin_levels` is called."""
+    """A drafter with a sequence of its own, `_sequence`, made before `_begin_levels` is called.
+
+    Attributes:
+        _pending: Accepted tokens that were not fed yet.
+        _tokens: [n] the nodes fed by each call of this round.
+        _log_probs: [m, n, R] after these nodes, by sequence.
+        _last_id: Which it can read, if it lacks some of its target's.
+    """
 
     _sequence: CachedSequence
+    _last_id: int | None = None
 
-    def _begin_levels(self, weights: LevelWeights | None, nodes: int) -> None:
-        """weights: What drafts by one call; None to fall back. nodes: Most of a round."""
-        self._levels = None if weights is None else self._sequence.level_drafter(weights, nodes)
+    def _begin_levels(self, start: LaneStart) -> None:
+        sequence = self._sequence
+        backend = sequence.backend
+        self._logp = backend.log_probabilities(start.vocabulary)
+        weights = backend.level_weights(self._logp)
+        self._levels: LevelDrafter | None = None
+        if weights is not None:
+            given = sequence.cache, sequence.padding, start.max_nodes
+            self._levels = LevelDrafter(weights, *given)
         self._pending: list[int] = []
+        self._begin_round()
+
+    def _begin_round(self) -> None:
+        self._tokens: list[Tensor] = []
+        self._log_probs: list[Tensor] = []
+        self._hidden: list[Tensor] = []
+
+    def prepare(self, start: LaneStart) -> None:
+        self._sequence.cache.prepare(step_shapes(start.max_nodes))
 
     @abstractmethod
-    def _level_inputs(self, tokens: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the tokens as they are fed, and what else `LevelDrafter.draft` is given."""
+    def _inputs(self) -> dict[str, Tensor]:
+        """Return what drafting reads besides tokens: `features` [r, D], for a head, those before
+        the tokens up to the root; `weights` [m] of several sequences in their mixture.
+        """
 
-    @abstractmethod
-    def _level_drafted(self, drafter: LevelDrafter, tokens: Tensor, first: int, end: int) -> None:
-        """Keep what nodes first .. end of this round need later: their tokens [end - first]."""
+    def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
+        """Return log-probabilities [k, V] after each fed node, mixed over the sequences."""
+        sequence, inputs = self._sequence, self._inputs()
+        backend = sequence.backend
+        step: Tensor | int = 0
+        fed = self._as_fed(tokens, parents)
+        features = inputs.get("features", fed)
+        if self._hidden and "features" in inputs:
+            features = torch.cat(self._hidden, 1)[0][as_index(parents, tokens.device)]
+            if backend.n_steps > 1:
+                steps = [min(sequence.depth_of(row) + 1, backend.n_steps - 1) for row in parents]
+                step = to_device(steps, tokens.device)
+        x = backend.draft_rows(fed, features, step).expand(sequence.cache.batch, -1, -1)
+        hidden = sequence.run_root(x)[:, -1:] if parents[0] < 0 else sequence.extend(x, parents)
+        log_probs = self._logp.row_log_probs(hidden)
+        self._tokens.append(tokens)
+        self._hidden.append(hidden)
+        self._log_probs.append(log_probs)
+        return self._logp.mixed(log_probs, inputs.get("weights"))
 
     def draft_level(self, request: LevelRequest) -> Level | None:
-        if self._levels is None or request.draws is not None:
+        levels = self._levels
+        if levels is None or request.draws is not None:
             return super().draft_level(request)
-        nodes = request.tokens
-        first = 0 if request.parents[0] < 0 else self._sequence.fed
-        fed, inputs = self._level_inputs(nodes if first else self._unfed_tokens(nodes))
-        levels = {"levels": request.levels, "floor": request.floor}
-        ids, logp = self._sequence.draft_levels(
-            self._levels, fed, request.parents, request.k, **levels, **inputs
-        )
+        sequence, nodes = self._sequence, request.tokens
+        fed = self._as_fed(nodes, request.parents)
+        first = 0 if request.parents[0] < 0 else sequence.fed
+        ids, logp = sequence.draft_levels(levels, fed, request, **self._inputs())
         if request.levels > 1:
             nodes = torch.cat((nodes, ids[len(nodes) - 1 : -1, 0]))
-        self._level_drafted(self._levels, nodes, first, self._sequence.fed)
+        made = slice(first, sequence.fed)
+        self._tokens.append(nodes)
+        self._hidden.append(levels.made[None, made])
+        self._log_probs.append(levels.log_probs[made].transpose(0, 1))
         return Level(ids, logp, logp)
 
-    def _unfed_tokens(self, root: Tensor) -> Tensor:
-        """Return the accepted tokens that were not fed yet, then the root."""
-        return torch.cat((to_device(self._pending, root.device), root)) if self._pending else root
+    def _as_fed(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
+        """Return tokens as they are fed: with pending ones before a root, which begins a round. For
+        ids that its vocabulary lacks any will do, since the draft after them is lost.
+        """
+        if parents[0] < 0:
+            self._begin_round()
+            if self._pending:
+                tokens = torch.cat((to_device(self._pending, tokens.device), tokens))
+            self._pending = []
+        return tokens if self._last_id is None else tokens.clamp_max(self._last_id)
+
+    def _skip_round(self, tree: DraftTree, verdict: Verdict) -> None:
+        """Note the tokens of a round in which nothing was drafted, so not even its root was fed."""
+        self._pending += [*tree.tokens[:1].tolist(), *verdict.tokens[:-1]]
 
 
 def fed_rows(tree: DraftTree, path: Sequence[int]) -> list[int]:

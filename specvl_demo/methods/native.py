@@ -14,12 +14,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from specvl_demo.core.transfer import to_device
+from specvl_demo.core.transfer import as_index, to_device
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Drafter, LaneStart, Scores, Verdict
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import TREE, Method, Part, register
-from specvl_demo.methods.heads.features import as_index
 from specvl_demo.methods.opening import Opening
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 

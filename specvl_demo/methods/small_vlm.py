@@ -17,8 +17,6 @@ from specvl_demo.core.transfer import take_rows
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import NO_AUX, LaneStart, Scores, Verdict
 from specvl_demo.decoders.graphs import step_shapes
-from specvl_demo.decoders.layer_stack import LevelDrafter
-from specvl_demo.decoders.output_head import LogProbabilities
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.base import TREE, Part
 from specvl_demo.methods.level_calls import LevelCalls, fed_rows
@@ -36,10 +34,6 @@ class Mixer:
         """Give these views equal weights."""
         self.views = tuple(views)
         self.weights = torch.full((len(views),), 1 / len(views), device=start.encoded.ids.device)
-
-    def mix(self, logp: Tensor) -> Tensor:
-        """Mix `[m, k, R]` → `[k, R]`: a weighted mean of probabilities."""
-        return torch.tensordot(self.weights, logp.exp(), dims=1).log()
 
     def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
         """Learn from the first p nodes of a round's accepted path, all that were fed to the
@@ -87,8 +81,9 @@ class SmallVLM(LevelCalls):
             )
         longest = max(context.ids.shape[0] for context in contexts)
         room = longest + start.max_new_tokens + start.max_nodes + 1
+        decoder = self.vlm.decoder
         shapes = step_shapes(start.max_nodes)
-        self._sequence = prefill(self.vlm.decoder, contexts, room, shapes=shapes).sequence
+        self._sequence = prefill(decoder, contexts, room, shapes=shapes).sequence
         self._seen = {
             context.name: (
                 context.index,
@@ -96,48 +91,20 @@ class SmallVLM(LevelCalls):
             )
             for context in contexts
         }
-        decoder = self.vlm.decoder
-        size = min(start.vocabulary.size, decoder.vocab)
-        banned = start.vocabulary.banned
-        self._logp = LogProbabilities(decoder.output, size, banned, decoder.device)
-        self._begin_levels(decoder.level_weights(self._logp), start.max_nodes)
-        self._lacks_ids = start.vocabulary.size > decoder.vocab
-        self._log_probs: list[Tensor] = []
+        if start.vocabulary.size > decoder.vocab:
+            self._last_id = decoder.vocab - 1
+        self._begin_levels(start)
         if self._mixer is not None:
             self._mixer.begin(start, [context.name for context in contexts])
 
-    def prepare(self, start: LaneStart) -> None:
-        self._sequence.cache.prepare(step_shapes(start.max_nodes))
-
-    def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
-        """Return log-probabilities [k, V] after each fed node, mixed over the views."""
-        if parents[0] < 0:
-            hidden = self._sequence.run_root(self._embed(self._unfed_tokens(tokens)))[:, -1:]
-            self._pending = []
-            self._log_probs = []
-        else:
-            hidden = self._sequence.extend(self._embed(tokens), parents)
-        log_probs = self._logp.row_log_probs(hidden)
-        self._log_probs.append(log_probs)
-        mixed = log_probs[0] if self._mixer is None else self._mixer.mix(log_probs)
-        return self._logp.to_vocab(mixed)
-
-    def _level_inputs(self, tokens: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        weights = {} if self._mixer is None else {"weights": self._mixer.weights}
-        return self._clamp_ids(tokens), weights
-
-    def _level_drafted(self, drafter: LevelDrafter, tokens: Tensor, first: int, end: int) -> None:
-        if first == 0:
-            self._pending = []
-            self._log_probs = []
-        self._log_probs.append(drafter.log_probs[first:end].transpose(0, 1))
+    def _inputs(self) -> dict[str, Tensor]:
+        return {} if self._mixer is None else {"weights": self._mixer.weights}
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the accepted rows; accepted tokens not fed yet are fed with the next root."""
         rows = fed_rows(tree, verdict.path)
         if not rows:
-            # Nothing was drafted in this round, so not even its root was fed.
-            self._pending += [*tree.tokens[:1].tolist(), *verdict.tokens[:-1]]
+            self._skip_round(tree, verdict)
             return
         n = len(rows)
         if self._mixer is not None:
@@ -145,7 +112,6 @@ class SmallVLM(LevelCalls):
             self._mixer.update(self._log_probs_at(rows), logits, verdict.tokens[:n])
         self._sequence.commit_nodes(rows)
         self._pending = verdict.tokens[n - 1 : -1]
-        self._log_probs = []
 
     def view_log_probs(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
         return dict(zip(self._seen, self._log_probs_at(rows), strict=True))
@@ -155,14 +121,6 @@ class SmallVLM(LevelCalls):
 
     def round_notes(self) -> Mapping[str, Any]:
         return {} if self._mixer is None else self._mixer.round_notes()
-
-    def _embed(self, tokens: Tensor) -> Tensor:
-        """Embed [k] -> [m, k, D]."""
-        return self.vlm.decoder.embed(self._clamp_ids(tokens)).expand(len(self._views), -1, -1)
-
-    def _clamp_ids(self, tokens: Tensor) -> Tensor:
-        """Replace ids that its vocabulary lacks; any will do, since the draft after is lost."""
-        return tokens.clamp_max(self.vlm.decoder.vocab - 1) if self._lacks_ids else tokens
 
     def _log_probs_at(self, rows: Sequence[int]) -> Tensor:
         """Return the views' log-probabilities [m, len(rows), V] at these rows."""

@@ -56,9 +56,10 @@ def compute(backend: Backend, shape: StepShape) -> torch.Tensor:
     step = backend.runner._new_step(backend, cache, shape)
     with torch.inference_mode(), OnDeviceOnly(), KernelsTakeAll():
         backend.runner._run_step(backend, step, cache)
-    assert step.hidden is not None and step.hidden.device.type == "meta"
-    assert set(step.aux.layers) == {i for i in shape.layers if i < len(cache.layouts)}
-    return step.hidden
+    hidden, layers = step.made
+    assert hidden.device.type == "meta"
+    assert set(layers) == {i for i in shape.layers if i < len(cache.layouts)}
+    return hidden
 
 
 def on_meta(model: torch.nn.Module) -> Any:

@@ -26,7 +26,7 @@ from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.policies import Chain, ChainSettings, StaticTree
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMSession, VLMTarget
-from tests.cuda import Counted
+from tests.cuda import Launches, OnDeviceOnly
 from tests.fakes import TableDrafter, parts
 from tests.shared.tiny import EOS, ask, ids_of, tiny_llava, tiny_prompt
 
@@ -85,7 +85,7 @@ def test_a_gpu_draws_the_same_numbers_by_itself():
         assert torch.equal(here, there)
     place = torch.device("meta")
     sampler = Sampler(Sampling(1.0, seed=2), place)
-    with torch.inference_mode(), Counted() as launches:
+    with torch.inference_mode(), OnDeviceOnly(), Launches() as launches:
         for _ in range(noise.AHEAD):
             assert sampler.choose(torch.empty(1, 50, device=place), ROOT).shape == (1,)
             sampler.advance([0])

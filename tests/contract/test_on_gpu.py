@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from specvl_demo.decoders import lean
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.methods.base import choose
 from specvl_demo.records import gather_lanes
 from specvl_demo.serving.session import Sampling, race
+from tests.contract.test_device_steps import decoders_of
 from tests.cuda import with_graphs
 from tests.shared import zoo
 from tests.shared.tiny import ask, tiny_llava, tiny_prompt
@@ -28,10 +28,7 @@ def test_replays_of_every_family_say_what_a_processor_says(name: str):
     with torch.inference_mode(mode=False):
         truth = decode(HFDecoder(zoo.build(name)[0].eval()), 3)
         model = zoo.build(name)[0].eval().to(DEVICE)
-    decoders = [HFDecoder(model)]
-    if lean.runs_lean(model.get_decoder()):
-        decoders.append(lean.LeanDecoder(model.get_decoder(), model.get_output_embeddings()))
-    for decoder in decoders:
+    for decoder in decoders_of(model):
         torch.testing.assert_close(
             decode(with_graphs(decoder), 3), truth, atol=1e-3, rtol=1e-3, check_device=False
         )

@@ -147,18 +147,6 @@ def both_backends(model: torch.nn.Module, kinds: tuple[str, ...] = KINDS) -> dic
     return found
 
 
-def made_steps(monkeypatch) -> list[tuple[int, StepShape]]:
-    """Every step made from now on: its cache and its shape."""
-    made, buffers = [], GraphRunner._new_step
-
-    def noted(runner: GraphRunner, host: object, cache: GraphCache, shape: StepShape) -> GraphStep:
-        made.append((id(cache), shape))
-        return buffers(runner, host, cache, shape)
-
-    monkeypatch.setattr(GraphRunner, "_new_step", noted)
-    return made
-
-
 class RunningClock(Stopwatch):
     """runs: Whether what happens now is charged to a lane."""
 
@@ -190,11 +178,12 @@ def test_a_race_captures_nothing_and_no_clock_runs_while_graphs_are_captured(
     loaded = SimpleNamespace(models=replace(models, target=target))
     for owner in (target.vlm, *models.drafters.values()):
         owner.release_caches()
-    made, new_step = made_steps(monkeypatch), GraphRunner._new_step
+    made, new_step = [], GraphRunner._new_step
     monkeypatch.setattr(VLMTarget, "stopwatch", lambda self: RunningClock())
 
     def uncharged(*words: Any) -> GraphStep:
         assert not RunningClock.runs
+        made.append(words)
         return new_step(*words)
 
     monkeypatch.setattr(GraphRunner, "_new_step", uncharged)
@@ -224,7 +213,7 @@ def test_eager_steps_stay_where_fixed_ones_fail_or_say_something_else(monkeypatc
 
     def wrong(host: object, step: GraphStep, cache: object) -> None:
         compute(host, step, cache)
-        step.hidden = -step.hidden
+        step.made = -step.made[0], {}
 
     decoder.runner._run_step = wrong
     assert "chose other tokens" in str(calibration.calibrate(decoder)) and not decoder.fixed

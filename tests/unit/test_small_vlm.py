@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.engine import Lane, Parts, SharedPrefill
-from specvl_demo.core.types import AuxRequest, Context, Encoded, Prefill, Prompt
+from specvl_demo.core.types import AuxRequest, Context, Encoded, Prefill, Prompt, Vocabulary
 from specvl_demo.core.verification import LosslessVerifier
 from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
 from specvl_demo.methods.base import Models
@@ -152,7 +152,7 @@ def test_a_draft_vocabulary_equals_normalizing_over_all_ids(small: VLM, banned: 
     hidden, size = torch.randn(2, 3, small.decoder.width), 28
     wide = narrow(hidden)[..., :size].float()
     wide[..., list(banned)] = -torch.inf
-    said = LogProbabilities(narrow, size, banned, ids.device)(hidden)
+    said = LogProbabilities(narrow, Vocabulary(size, banned), ids.device)(hidden)
     torch.testing.assert_close(said, wide.log_softmax(-1))
     assert said.shape[-1] == size and (said.isfinite().sum(-1) == 11 - len(banned)).all()
 

@@ -94,15 +94,6 @@ def test_weights_by_divergence_are_the_inverse_errors_over_the_whole_history():
     assert torch.allclose(made.weights, raw / raw.sum(), atol=1e-5)
 
 
-def test_mixing_happens_between_probabilities():
-    made = begun(["M", "T"])
-    logp = torch.randn(2, 3, V).log_softmax(-1)
-    logp[:, :, 4] = -torch.inf
-    expected = (logp[0].exp() + logp[1].exp()) / 2
-    assert torch.allclose(made.mix(logp).exp(), expected, atol=1e-6)
-    assert made.mix(logp)[:, 4].eq(-torch.inf).all()
-
-
 def test_weights_of_a_round_are_those_it_was_drafted_with():
     made = begun(["M", "T"])
     block = blocks(2, 1, seed=1)[0]

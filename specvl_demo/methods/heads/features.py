@@ -9,14 +9,14 @@ before i and predicts feature i, hence token i + 1. Knows no tree policy and no 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from specvl_demo.core.transfer import take_rows, to_device
+from specvl_demo.core.transfer import take_rows
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import (
     NO_AUX,
@@ -27,13 +27,14 @@ from specvl_demo.core.types import (
     Prefill,
     Scores,
     Verdict,
+    Vocabulary,
 )
 from specvl_demo.decoders.backend import Backend, LanguageBackend
 from specvl_demo.decoders.calibration import TRIED_ROWS, pick_faster
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.graphs import step_shapes
 from specvl_demo.decoders.kv_cache import Layout
-from specvl_demo.decoders.layer_stack import DraftWeights, LevelDrafter, LevelWeights
+from specvl_demo.decoders.layer_stack import DraftWeights, LevelWeights
 from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.decoders.sequence import CachedSequence
@@ -82,7 +83,7 @@ class TrainedHead(Backend):
         self.fixed = decoder.fixed  # until its own steps are calibrated
         self._geometry = head.geometry
         self._rotary = Rotary(head.geometry, decoder.device)
-        self._output = _output_head(head, decoder)
+        self.output = _output_head(head, decoder)
         self._table = head.tensors.get("embed_tokens.weight")
 
     @property
@@ -112,7 +113,7 @@ class TrainedHead(Backend):
         generator = torch.Generator().manual_seed(0)
         rows = torch.randn(TRIED_ROWS, self.input_width, generator=generator)
         rows = rows.to(self.device, self.dtype)
-        log_probs = self.log_probabilities(self.vocab, ())
+        log_probs = self.log_probabilities(Vocabulary(self.vocab))
         return pick_faster(self, rows, log_probs, steps)
 
     def layouts(self) -> list[Layout]:
@@ -122,10 +123,6 @@ class TrainedHead(Backend):
     def embed(self, ids: Tensor) -> Tensor:
         """Embed ids [...] by the head's own table if it has one that differs from the target's."""
         return self.decoder.embed(ids) if self._table is None else self._table[ids]
-
-    def log_probabilities(self, size: int, banned: Sequence[int]) -> Callable[[Tensor], Tensor]:
-        """Return what maps features [k, D] to log-probabilities [k, size], banned ones at -inf."""
-        return LogProbabilities(self._output, size, banned, self.device)
 
     def _set_layers_read(self, layers: Sequence[int], fuse: Tensor) -> None:
         """Read the inputs of these layers; ValueError unless the target has them, and `fuse` their
@@ -170,8 +167,6 @@ class FeatureHead(TrainedHead):
     """The weights of an EAGLE-2 head."""
 
     n_layers = 1
-    n_steps = 1
-    """Step embeddings; 1 means none."""
     projects = True
     """Whether a row's input is one projection of embedding and feature, or both, side by side."""
 
@@ -269,14 +264,15 @@ class FeatureHead(TrainedHead):
         """Return what drafts if this class's own `join` and `split_input` make a row."""
         return DraftWeights(self._block.stack, "product", self._project.matrix, self._bias)
 
-    def level_weights(self, size: int, banned: Sequence[int]) -> LevelWeights | None:
-        """Return what drafts a level by one call; None where torch takes over."""
+    def draft_rows(self, tokens: Tensor, features: Tensor, step: Tensor | int) -> Tensor:
+        return self.join(self.embed(tokens), features, step)[None]
+
+    def level_weights(self, log_probs: LogProbabilities) -> LevelWeights | None:
         cos_sin = self._rotary.cos_sin
         # A target's embeddings may be more than a table.
         table = getattr(self.decoder, "embeddings", None) if self._table is None else self._table
         if self._weights is None or table is None or cos_sin is None:
             return None
-        log_probs = LogProbabilities(self._output, size, banned, self.device)
         return log_probs.level_weights(self._weights, table, cos_sin)
 
 
@@ -302,43 +298,13 @@ class FeatureDrafter(LevelCalls):
         self._sequence = head.prefill(start, head_prompt, rows + 1 + ahead)
         self._features = head_prompt.root_feature
         self._seen = head_prompt.seen
-        self._logp = head.log_probabilities(start.vocabulary.size, start.vocabulary.banned)
-        weights = head.level_weights(start.vocabulary.size, start.vocabulary.banned)
-        self._begin_levels(weights, start.max_nodes)
-        # The head's output at every row of this round.
-        if self._levels is None:
-            size = (start.max_nodes, head.width)
-            self._outputs = torch.empty(size, dtype=head.dtype, device=head.device)
-        else:
-            self._outputs = self._levels.made
-
-    def prepare(self, start: LaneStart) -> None:
-        self._sequence.cache.prepare(step_shapes(start.max_nodes))
+        self._begin_levels(start)
 
     def seen_by_view(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
         return {self._head.view: (self._seen, ())}
 
-    def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
-        head, sequence = self._head, self._sequence
-        if parents[0] < 0:
-            x = head.join(head.embed(self._unfed_tokens(tokens)), self._features, 0)
-            hidden = sequence.run_root(x[None])[0, -1:]
-        else:
-            step: Tensor | int = 0
-            if head.n_steps > 1:
-                steps = [min(sequence.depth_of(row) + 1, head.n_steps - 1) for row in parents]
-                step = to_device(steps, head.device)
-            above = as_index(parents, self._outputs.device)
-            x = head.join(head.embed(tokens), self._outputs[above], step)
-            hidden = sequence.extend(x[None], parents)[0]
-        self._outputs[sequence.fed - len(hidden) : sequence.fed] = hidden
-        return self._logp(hidden)
-
-    def _level_inputs(self, tokens: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        return tokens, {"features": self._features}
-
-    def _level_drafted(self, drafter: LevelDrafter, tokens: Tensor, first: int, end: int) -> None:
-        return None
+    def _inputs(self) -> dict[str, Tensor]:
+        return {"features": self._features}
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Drop drafted rows; keep accepted tokens and their features for the next round."""
@@ -348,8 +314,7 @@ class FeatureDrafter(LevelCalls):
             self._pending = verdict.tokens[:-1]
             self._features = features
         else:
-            # Nothing was drafted in this round, so not even its root was fed.
-            self._pending += [*tree.tokens[:1].tolist(), *verdict.tokens[:-1]]
+            self._skip_round(tree, verdict)
             self._features = torch.cat((self._features, features))
 
 
@@ -368,10 +333,3 @@ def head_part(form: HeadFormat, settings: type[Settings] = Settings) -> Part:
     title = form.title.partition(" ")[2]
     opener = partial(open_pair_head, kind)
     return Part("drafter", kind, title, build, settings, gives=TREE, role=kind, open=opener)
-
-
-def as_index(parents: Sequence[int], device: torch.device) -> Tensor | slice:
-    """Return parents as an index that does not wait for the device: a single one as a slice."""
-    if len(parents) == 1:
-        return slice(parents[0], parents[0] + 1)
-    return to_device(parents, device)

@@ -22,10 +22,10 @@ from specvl_demo.vlm import towers
 from specvl_demo.vlm.encoder import VLM
 from tests.contract.families.conftest import load, often
 from tests.cuda import (
-    Counted,
     FakeCuda,
     FakeGraph,
     KernelsTakeAll,
+    Launches,
     OnDeviceOnly,
     graphs_on_the_processor,
     with_graphs,
@@ -136,7 +136,7 @@ def test_a_lean_layer_is_few_operations(family: str):
             cache,
             mask=torch.empty(1, 1, 8, 108, dtype=decoder.dtype, device="meta"),
         )
-        with torch.inference_mode(), Counted() as counted:
+        with torch.inference_mode(), OnDeviceOnly(), Launches() as counted:
             decoder.decode(call)
         counts.append(counted.n)
     norms = 3 if every[0].head_norm is not None else 0
