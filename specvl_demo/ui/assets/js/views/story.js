@@ -38,13 +38,13 @@ export function story(replay) {
     drawStep(screen, race, lane, steps, at);
   };
   const back = () => turn(at - 1);
-  const on = () => turn(at + 1);
+  const further = () => turn(at + 1);
   const moves = {
     ...{ ArrowLeft: back, ArrowUp: back, PageUp: back, Backspace: back },
-    ...{ ArrowRight: on, ArrowDown: on, PageDown: on, ' ': on, Enter: on },
+    ...{ ArrowRight: further, ArrowDown: further, PageDown: further, ' ': further, Enter: further },
     ...{ Home: () => turn(0), End: () => turn(Infinity) },
   };
-  const screen = screenOf(back, on, () => playByItself(!timer));
+  const screen = screenOf(back, further, () => playByItself(!timer));
   const { dialog, fill } = overScreen(W.story, moves, screen.stage, screen.tools);
   dialog.addEventListener('close', () => playByItself(false));
   const open = async () => {

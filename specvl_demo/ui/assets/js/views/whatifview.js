@@ -16,7 +16,7 @@ export class WhatIf {
     this.race = race;
     this.painter = painter;
     this.sliders = h('div.vl-card.vl-sliders');
-    this.bars = ['ar', 'recorded', 'simulated'].map((name) => this.bar(name));
+    this.bars = ['ar', 'recorded', 'simulated'].map((name) => this.makeBar(name));
     this.again = button(WHATIF.play, () => this.play(), 'vl-secondary');
     this.reset = button(WHATIF.reset, () => this.load());
     this.says = h('p.vl-whatif-says', { 'aria-live': 'polite' });
@@ -38,7 +38,7 @@ export class WhatIf {
     race.on('reset begin lane end focus compared', () => painter.affordably(this.load));
   }
 
-  bar(name) {
+  makeBar(name) {
     const [fill, label, value] = [h('i', { class: name }), h('span'), h('b')];
     const node = h('div.vl-whatif-bar', label, h('div.vl-bar', fill), value);
     return { name, fill, label, value, node };
