@@ -496,7 +496,7 @@ def test_charts_draw_what_the_focused_method_declares(opened):
     for words in (f"relaxed ({relaxed.count()})", "may be relaxed (", "λ's cut"):
         expect(opened.locator(".vl-race [data-chart=relevance]")).to_contain_text(words)
     expect(relaxed.first).to_have_attribute("data-instead", re.compile("."))
-    expect(opened.locator(".vl-race .vl-chart")).to_have_count(2)
+    expect(opened.locator(".vl-charts .vl-chart")).to_have_count(2)
     expect(opened.locator(".vl-race [data-chart=speedup] .plot-container").first).to_be_visible()
     opened.set_viewport_size({"width": 1280, "height": 720})
     drawn(opened)
