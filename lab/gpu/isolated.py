@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 Row = dict[str, Any]
+UNKNOWN: Row = {"lossless": None, "identical_to_ar": None}
+"""Of a step that did not end."""
 PRELOADED = [
     *("specvl_demo.decoders", "tests.shared.zoo", "transformers.generation.utils"),
     *(f"transformers.models.{name}.modeling_{name}" for name in ("qwen2_5_vl", "llava")),
@@ -141,8 +143,7 @@ def _tried(part: Part, setting: Setting, end: float, outcome: Outcome) -> Iterat
         if step is None or end - time.monotonic() < SPARE_S:
             return
         if not (outcome.rows and outcome.rows[-1].get("method") == step):
-            unknown = {"lossless": None, "identical_to_ar": None}
-            outcome.rows.append({"method": step, "fault": fault, **unknown})
+            outcome.rows.append({"method": step, "fault": fault, **UNKNOWN})
         finished.add(step)
 
 

@@ -103,9 +103,7 @@ def chained(rate: float) -> float:
     return sum(rate**depth for depth in range(GAMMA + 1))
 
 
-def make_pair(
-    shape: Shape, folder: Path, device: torch.device, taus: Sequence[float] = (BEST,)
-) -> None:
+def make_pair(shape: Shape, folder: Path, device: torch.device, taus: Sequence[float]) -> None:
     """Write `target`, `early`, and its last norm for every acceptance length below `folder`."""
     logging.disable_progress_bar()
     model, processor = _random(shape, device)
@@ -162,9 +160,9 @@ def make_heads(shape: Shape, folder: Path, device: torch.device, kinds: Sequence
         save_file({name: each.cpu() for name, each in tensors.items()}, place / "model.safetensors")
 
 
-def pair_of(folder: Path, drafter: str, heads: Sequence[str] = ()) -> PairSpec:
-    """Return the pair of `target` and a drafter below a folder, with these heads."""
-    pair = custom_pair(str(folder / "target"), str(folder / drafter) if drafter else None)
+def pair_of(folder: Path, heads: Sequence[str]) -> PairSpec:
+    """Return the pair of `target` and `early` below a folder, with these heads."""
+    pair = custom_pair(str(folder / "target"), str(folder / EARLY))
     drafters = dict(pair.drafters)
     for kind in heads:
         drafters |= custom_pair(str(folder / "target"), str(folder / kind)).drafters

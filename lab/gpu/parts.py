@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lab.gpu import models, steps
-from lab.gpu.isolated import Aside, Message, Part, Row, Setting, Started, sentence
+from lab.gpu.isolated import UNKNOWN, Aside, Message, Part, Row, Setting, Started, sentence
 from specvl_demo import pairs
 from specvl_demo.compare import provenance
 from specvl_demo.compare.peers import PEERS, LibraryPeers
@@ -23,7 +23,6 @@ from specvl_demo.core import engine
 from specvl_demo.core.engine import Lane, SharedPrefill
 from specvl_demo.core.types import NO_AUX
 from specvl_demo.decoders import calibration
-from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.timing import peak_bytes, synchronize
 from specvl_demo.media import MediaFile
 from specvl_demo.methods.base import METHODS, build_parts
@@ -38,8 +37,9 @@ from specvl_demo.report.metrics import compare_with_ar
 from specvl_demo.report.remarks import compare_answers
 from specvl_demo.serving import choosing, loader, session
 
-TAUS = (2.0, 3.3, 5.0)
-"""Acceptance lengths of a chain of five."""
+TAU = 3.3
+"""Acceptance length of a chain of five, where a table has no other."""
+TAUS = (2.0, TAU, 5.0)
 HEADS = ("eagle2", "eagle3", "hivis", "dflash", "dream")
 PICTURE = EXAMPLES / "coffee.jpg"
 SCENE = EXAMPLES / "scene.png"
@@ -56,17 +56,12 @@ LONG = 8000
 WATCHED_ROUNDS = 4
 WAITS = ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaDeviceSynchronize")
 """Calls by which the host waits for a device."""
-ITEM_FAULTS = (
-    *(RuntimeError, ValueError, TypeError, AttributeError, KeyError, IndexError),
-    *(AssertionError, NotImplementedError),
-)
+ITEM_FAULTS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError)
 """What leaves the process usable. After a device fault it is not, so that one ends the process."""
 COMPILED = "hf-generate, static cache, compiled"
 
-_UNKNOWN: Row = {"lossless": None, "identical_to_ar": None}
 LOADING, MEMORY, ROUNDS = "Loading", "Memory with three lanes", "What a round asks of the device"
 CHOSEN = "Attention and graphs, by rows"
-
 
 SMALL = ("ar", "chain", "tree", "specvlm", "tabed", "sage", "lvspec", "fly", "ngram")
 S_RACE = 2.3
@@ -140,7 +135,7 @@ class Asking:
         )
 
     def exact(self, name: str) -> Row:
-        """Return the same of batch-invariant steps."""
+        """Return the same of batch-invariant steps; `exactness` tells if there are none."""
         before = self.target.batch_invariant, self.target.min_invariant_rows
         self.target.batch_invariant = True
         self.target.__dict__.pop("min_invariant_rows", None)  # tried anew
@@ -154,12 +149,14 @@ class Asking:
         library = LibraryPeers(self.loaded.models, [name], [])
         config = self.target.vlm.model.generation_config
         config.cache_implementation = "static" if name == COMPILED else None
-        # The first answer warms the library up.
-        requests = [self._requests[0], *self._requests[:2]]
-        answers = [library.decode_answer(name, request) for request in requests][1:]
-        if None in answers:
-            return {**_UNKNOWN, "method": name, "note": library.notes[name]}
-        mine = sum(a.n_decoded for a in answers if a) / sum(a.decode_s for a in answers if a)
+        answers = []
+        for request in (self._requests[0], *self._requests[:2]):
+            answer = library.decode_answer(name, request)
+            if answer is None:
+                return {**UNKNOWN, "method": name, "note": library.notes[name]}
+            answers.append(answer)
+        del answers[0]  # it warmed the library up
+        mine = sum(a.n_decoded for a in answers) / sum(a.decode_s for a in answers)
         self.race("ar")
         ars = self._ars[0.0, self.target.batch_invariant][:2]
         seconds = sum(round_.seconds for lane in ars for round_ in lane.rounds)
@@ -167,7 +164,7 @@ class Asking:
             "method": name,
             "tokens_per_s": mine,
             "speedup_vs_ar": mine * seconds / sum(len(lane.token_ids) for lane in ars),
-            "identical_to_ar": [a.token_ids for a in answers if a] == [r.token_ids for r in ars],
+            "identical_to_ar": [a.token_ids for a in answers] == [r.token_ids for r in ars],
             "lossless": None,
             "note": library.notes[name],
         }
@@ -294,7 +291,7 @@ def run_steps(
         if f"{step.table}: {step.name}" in without:
             continue
         if time.monotonic() + step.seconds > setting.end:
-            yield Aside(step.table, {**_UNKNOWN, "method": step.name, "fault": "Left out."})
+            yield Aside(step.table, {**UNKNOWN, "method": step.name, "fault": "Left out."})
             continue
         yield Started(f"{step.table}: {step.name}")
         try:
@@ -302,21 +299,22 @@ def run_steps(
         except torch.AcceleratorError:
             raise
         except ITEM_FAULTS as fault:
-            yield Aside(step.table, {**_UNKNOWN, "method": step.name, "fault": sentence(fault)})
+            yield Aside(step.table, {**UNKNOWN, "method": step.name, "fault": sentence(fault)})
             # If the device no longer responds, this ends the process.
             synchronize(asking.target.decoder.device)
 
 
 def open_shape(name: str, heads: Sequence[str], setting: Setting) -> Asking:
     """Make the models of a shape, unless they are there, and load them."""
-    shape, folder = _shape(name, setting), setting.folder / name
+    shape, folder = models.SHAPES[name], setting.folder / name
+    if setting.tiny:
+        shape = models.tiny(shape)
     if not (folder / models.NORMS).exists():
         for other in models.SHAPES:  # whose parts have run: two would fill a disk
             shutil.rmtree(setting.folder / other, ignore_errors=True)
         models.make_pair(shape, folder, _device(), TAUS)
         models.make_heads(shape, folder, _device(), heads)
-    spec = models.pair_of(folder, models.EARLY, heads)
-    return Asking(spec, None, PICTURE, setting, folder)
+    return Asking(models.pair_of(folder, heads), None, PICTURE, setting, folder)
 
 
 def open_shipped(setting: Setting) -> Asking:
@@ -326,58 +324,63 @@ def open_shipped(setting: Setting) -> Asking:
 
 def steps_of_shape(title: str, heads: Sequence[str], peers: Sequence[str]) -> list[Step]:
     """Return the steps of a shape, the most important first."""
-    at = f"{title} at τ"
-    few = [step for tau in (2.0, 5.0) for step in _races(f"{at} {tau:g}", FEW, tau)]
+    at, few = f"{title} at τ {TAU}", []
+    for tau in (2.0, 5.0):
+        few += _races(f"{title} at τ {tau:g}", FEW, tau)
     return [
         Step(LOADING, title, 15, lambda asking: [asking.loading]),
         Step(MEMORY, title, S_RACE, lambda asking: [asking.memory()]),
-        *_races(f"{at} 3.3", SMALL, 3.3),
+        *_races(at, SMALL),
         Step(CHOSEN, title, 1, Asking.chosen),
-        *_each(f"{at} 3.3, exact steps", LANES, Asking.exact, 1.5 * S_RACE),
-        *_races(f"{title} at temperature 1", (*LANES, *heads[:1]), 3.3, 1.0),
+        *_each(f"{at}, exact steps", LANES, Asking.exact, 1.5 * S_RACE),
+        *_races(f"{title} at temperature 1", (*LANES, *heads[:1]), temperature=1.0),
         Step(f"{title}: steps", "steps", 26, step_costs),
-        *_races(f"{title}: heads", heads, 3.3),
+        *_races(f"{title}: heads", heads),
         *_each(ROUNDS, (*LANES, *heads), Asking.watched, 1),
         *(few if heads else ()),
-        *_each(f"{at} 3.3", peers, Asking.peer, 2 * S_RACE),
+        *_each(at, peers, Asking.peer, 2 * S_RACE),
     ]
 
 
 def steps_compiled() -> list[Step]:
-    return _each(f"{QWEN} at τ 3.3", (COMPILED,), Asking.peer, 45)
+    return _each(f"{QWEN} at τ {TAU}", (COMPILED,), Asking.peer, 45)
 
 
 def steps_of_shipped() -> list[Step]:
     return [
         Step(LOADING, "pocket", 8, lambda asking: [asking.loading]),
-        *_races("Pocket pair", (*SMALL, *HEADS), each=1.5),
+        *_races("Pocket pair", (*SMALL, *HEADS), None, each=1.5),
     ]
 
 
 def _races(
     table: str,
     names: Sequence[str],
-    tau: float | None = None,
+    tau: float | None = TAU,
     temperature: float = 0.0,
     each: float = S_RACE,
 ) -> list[Step]:
-    def row(asking: Asking, name: str) -> Row:
-        if tau is not None:
-            small = asking.loaded.models.drafters["small"].model
-            models.set_tau(small, asking.folder, tau)
-        return asking.race(name, temperature)
-
-    return _each(table, names, row, each)
+    return _each(table, names, partial(Asking.race, temperature=temperature), each, tau)
 
 
 def _each(
-    table: str, names: Sequence[str], row: Callable[[Asking, str], Row], seconds: float
+    table: str,
+    names: Sequence[str],
+    row: Callable[[Asking, str], Row],
+    seconds: float,
+    tau: float | None = TAU,
 ) -> list[Step]:
-    """Return a step with one row for every method that the pair supports, and for the library's."""
+    """Return a step with one row for every method that the pair supports, and for the library's.
+
+    tau: Acceptance length of each row, whatever ran before it; None for the drafter as it is.
+    """
 
     def rows(name: str, asking: Asking) -> Iterator[Row]:
         served = choosing.supported_methods(asking.loaded.pair)
         if name in served or name not in METHODS:
+            if tau is not None:
+                small = asking.loaded.models.drafters["small"].model
+                models.set_tau(small, asking.folder, tau)
             yield row(asking, name)
 
     return [Step(table, name, seconds, partial(rows, name)) for name in names]
@@ -385,39 +388,23 @@ def _each(
 
 def step_costs(asking: Asking) -> Iterator[Row]:
     """What steps, drafts and prefills of a shape cost beside the least that is possible."""
-    decoder, setting = asking.target.decoder, asking.setting
-    small = asking.loaded.models.drafters["small"].decoder
-    limits, context, repeats = _measure(decoder, setting)
-    rows, title = steps.ROWS[:5] if setting.tiny else steps.ROWS, asking.about["pair"]
+    decoder, title, tiny = asking.target.decoder, asking.about["pair"], asking.setting.tiny
+    limits = steps.bounds(decoder.device, decoder.dtype, 256 if tiny else None)
+    # After how many tokens, how many others, and how often steps are timed.
+    context, far, repeats = (64, 128, 4) if tiny else (1024, LONG, 20)
+    rows = steps.ROWS[:5] if tiny else steps.ROWS
     plain = steps.costs(decoder, title, limits, context, rows, repeats)
     yield from plain
-    far = 2 * context if setting.tiny else LONG
     yield from steps.costs(decoder, f"{title}, {far} tokens", limits, far, (1, 8, 64), repeats // 2)
     if least := calibration.min_invariant_rows(decoder):
         exact = steps.costs(decoder, title, limits, context, (1,), repeats, "exact", least)
         yield from (row | {"vs_step": row["ms"] / plain[0]["ms"]} for row in exact)
     yield steps.prefill_cost(decoder, title, limits, context, repeats)
-    yield from _drafts(small, "its first layers", setting)
+    small, title = asking.loaded.models.drafters["small"].decoder, "its first layers"
+    yield from steps.costs(small, title, limits, context, (1, steps.WIDTH), repeats, "draft")
+    yield steps.prefill_cost(small, title, limits, context, repeats)
     for count in (1, rows[-2]):
         yield from steps.kernels(decoder, context, count)
-
-
-def _drafts(decoder: LanguageBackend, title: str, setting: Setting) -> Iterator[Row]:
-    limits, context, repeats = _measure(decoder, setting)
-    widths = (1, steps.WIDTH)
-    yield from steps.costs(decoder, title, limits, context, widths, repeats, "draft")
-    yield steps.prefill_cost(decoder, title, limits, context, repeats)
-
-
-def _measure(decoder: LanguageBackend, setting: Setting) -> tuple[steps.Bounds, int, int]:
-    """Return the device's limits, and after how many tokens and how often steps are timed."""
-    limits = steps.bounds(decoder.device, decoder.dtype, 256 if setting.tiny else None)
-    return (limits, 64, 4) if setting.tiny else (limits, 1024, 20)
-
-
-def _shape(name: str, setting: Setting) -> models.Shape:
-    shape = models.SHAPES[name]
-    return models.tiny(shape) if setting.tiny else shape
 
 
 def _device() -> torch.device:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from lab.gpu.isolated import Row
 from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.decoders import batch_invariance
 from specvl_demo.decoders.backend import LanguageBackend
@@ -24,8 +24,6 @@ WIDTH = 8
 """Rows of a draft step that expands a tree."""
 PROFILED = 3
 """Steps in a profile."""
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,8 @@ def costs(
     name: str,
     limits: Bounds,
     context: int,
-    rows: Sequence[int] = ROWS,
-    repeats: int = 20,
+    rows: Sequence[int],
+    repeats: int,
     step: str = "verify",
     least: int | None = None,
 ) -> list[Row]:
@@ -76,7 +74,7 @@ def costs(
 
 
 def prefill_cost(
-    decoder: LanguageBackend, name: str, limits: Bounds, length: int, repeats: int = 5
+    decoder: LanguageBackend, name: str, limits: Bounds, length: int, repeats: int
 ) -> Row:
     """Return the cost of a pass over a prompt; its head reads only one row."""
     context = text_context(decoder, torch.arange(length, device=decoder.device) % decoder.vocab)
@@ -92,9 +90,9 @@ def profiled(device: torch.device) -> profile:
 
 
 @torch.inference_mode()
-def kernels(decoder: LanguageBackend, context: int, rows: int, most: int = 16) -> list[Row]:
-    """Return milliseconds and launches of one step by kernel, after a row for their sum. On a CPU,
-    operators stand for kernels.
+def kernels(decoder: LanguageBackend, context: int, rows: int) -> list[Row]:
+    """Return milliseconds and launches of one step by kernel, for the 16 longest, after a row for
+    the sum of all. On a CPU, operators stand for kernels.
     """
     once = step_of(decoder, started(decoder, context, rows), rows)
     for _ in range(PROFILED):
@@ -113,7 +111,7 @@ def kernels(decoder: LanguageBackend, context: int, rows: int, most: int = 16) -
         times[event.key] = (us / 1e3 / PROFILED, event.count / PROFILED)
     longest = sorted(times.items(), key=lambda item: -item[1][0])
     total = [sum(values) for values in zip(*times.values(), strict=True)]
-    table = [("all", tuple(total)), *longest[:most]]
+    table = [("all", tuple(total)), *longest[:16]]
     return [
         {"kernel": name[:90], "rows": rows, "ms": ms, "launches": launches}
         for name, (ms, launches) in table

@@ -7,15 +7,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
 from lab.gpu import document, isolated, parts, steps
 from lab.gpu.isolated import Aside, Message, Part, Setting, Started
 from specvl_demo.decoders.huggingface import HFDecoder
+from specvl_demo.places import ROOT
 from tests.shared import zoo
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
@@ -64,6 +64,24 @@ def test_what_ends_a_process_ends_only_its_step(tmp_path: Path, monkeypatch):
     assert fails.rows[2].get("fault") in (None, "ValueError: it broke at the end")
     assert another.rows == [{"of": "first"}, {"of": "last"}]
     assert hangs.rows == [{"method": "before"}] and "too long" in (hangs.fault or "")
+
+
+def test_every_row_has_the_acceptance_length_of_its_table(monkeypatch):
+    """Also after others, and in the process that goes on when one has ended."""
+    lengths: list[float] = []
+    monkeypatch.setattr(parts.models, "set_tau", lambda *given: lengths.append(given[-1]))
+    monkeypatch.setattr(parts.choosing, "supported_methods", lambda pair: parts.LANES)
+    for way in ("race", "exact", "peer", "watched"):
+        monkeypatch.setattr(parts.Asking, way, lambda *_, **__: lengths.pop())
+    for step in (*parts.steps_of_shape("", parts.HEADS, parts.PEERS), *parts.steps_compiled()):
+        if step.name in (*parts.LANES, *parts.PEERS, parts.COMPILED):
+            length = step.table.partition("at τ ")[2][:3]
+            assert list(step.rows(MagicMock())) == [float(length or parts.TAU)], step.table
+
+
+def test_the_page_tells_where_no_step_is_exact():
+    row = {"method": "chain", "exactness": "equal up to rounding (bfloat16)"}
+    assert row["exactness"] in document.table([row])
 
 
 def test_a_step_reads_the_layers_the_head_and_the_cache():
