@@ -1,5 +1,4 @@
-"""Shared by all tests: one thread, and a family of tiny random models in the shape of the pocket
-pair.
+"""Shared by the app's tests: a family of tiny random models in the shape of the pocket pair.
 
 The drafter is the target with noise on its weights, so that it is right often but not always.
 """
@@ -10,16 +9,8 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 
-# One thread before torch starts its own: on a shared machine waiting threads cost more than they
-# bring.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-# Recorded answers are a processor's, and all servers would load to one card: a GPU is seen only by
-# the tests of `make test-gpu`, which names it.
-os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("SPECVL_TESTS_GPU", "")
-os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-# What somebody fetched must not change it either: the photo pair is tested where a test asks for
-# its weights.
+# What somebody fetched must not change recorded answers: the photo pair is tested where a test asks
+# for its weights.
 os.environ["SPECVL_CACHE"] = f"{tempfile.gettempdir()}/specvl-tests-empty"
 
 import pytest
@@ -89,12 +80,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]
     """`python app.py` as people start it, for all tests that need it: its address and process."""
     with server(ROOT / "app.py", tmp_path_factory.mktemp("served")) as running:
         yield running
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    """Reset torch's threads before every test: `train` changes them, which slows later tests."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture

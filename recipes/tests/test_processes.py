@@ -36,7 +36,7 @@ def test_two_processes_train_the_heads_of_a_pair(tmp_path: Path):
     save_pair(tmp_path)
     save_prompts(tmp_path, N + HELD_OUT)
     words = "-m", "recipes.tests.test_processes", tmp_path
-    done = run_python(*words, timeout=560, OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
+    done = run_python(*words, timeout=560)
     assert done.returncode == 0, done.stderr[-3000:]
     said = [
         json.loads(line)["prompt"] for line in (tmp_path / "answers.jsonl").read_text().splitlines()
