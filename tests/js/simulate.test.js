@@ -5,7 +5,7 @@ import test from 'node:test';
 import { breakEven, learn, payOff, simulate } from '../../specvl_demo/ui/assets/js/records/simulate.js';
 import { lane, shipped } from './page.js';
 
-const NAMES = ['scene', 'chart', 'clip', 'garden'];
+const NAMES = ['scene', 'chart', 'falls', 'garden'];
 const learnt = (name) => {
   const [base, other] = shipped(name);
   return { known: learn(other, base), base, other };

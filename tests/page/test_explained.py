@@ -90,7 +90,8 @@ def test_answers_stand_in_full_and_mark_where_they_differ(opened):
     """Nothing is cut off; other words are marked in both answers, what they share is shaded. The
     legend has the mark where there is such a word.
     """
-    legend = opened.locator(".vl-textlegend").locator(".other")
+    marks = opened.get_by_role("note", name="How to read the text")
+    legend = marks.locator(".other")
     finish_replay(opened)
     expect(legend).to_be_hidden()
     choose(opened, "lossy", 3)
@@ -108,7 +109,7 @@ def test_answers_stand_in_full_and_mark_where_they_differ(opened):
     # What was relaxed keeps the legend's ground; that it differs is a frame around it.
     ground = "(node) => getComputedStyle(node).backgroundColor"
     relaxed_too = opened.locator(".vl-lane[data-lane='2'] .tk.relaxed.other").first
-    entry = opened.locator(".vl-textlegend .relaxed")
+    entry = marks.locator(".relaxed")
     assert relaxed_too.evaluate(ground) == entry.evaluate(ground)
     for framed in (relaxed_too, legend):
         assert framed.evaluate("(node) => getComputedStyle(node).outlineStyle") == "solid"

@@ -126,13 +126,10 @@ def test_an_example_that_fails_is_marked_and_gives_its_reason(real):
     offered = real.evaluate(OFFERED)
     assert [method for method, _ in offered[:5]] == real.evaluate("specvl.catalog.papers")
     assert [bool(fails) for _, fails in offered] == [False] * 5 + [True]
-    changed = real.locator(".vl-parameters > summary .vl-changed")
-    expect(changed).to_have_text(f"as in “{known['title']}”")
-    expect(real.locator(".vl-settings .vl-changed").first).to_have_text(f"as in “{known['title']}”")
     # Of the visitor's own changes, those that differ from what the pair has by itself count.
-    panel = real.locator(".vl-settings .vl-method-panel").first
-    panel.get_by_text("Reset all", exact=True).evaluate("(button) => button.click()")
+    changed = real.locator(".vl-parameters > summary .vl-changed")
     expect(changed).to_be_empty()
+    panel = real.locator(".vl-settings .vl-method-panel").first
     panel.evaluate(
         """(panel) => {
           const labels = [...panel.querySelectorAll('label')];
@@ -142,6 +139,12 @@ def test_an_example_that_fails_is_marked_and_gives_its_reason(real):
         }"""
     )
     expect(changed).to_have_text("1 changed")
+    panel.get_by_text("Reset all", exact=True).evaluate("(button) => button.click()")
+    expect(changed).to_be_empty()
+    clip = real.evaluate("specvl.catalog.examples.find((e) => e.id === 'clip')")
+    real.locator("[data-example=clip]").evaluate("(tile) => tile.click()")
+    expect(changed).to_have_text(f"as in “{clip['title']}”")
+    expect(real.locator(".vl-settings .vl-changed").first).to_have_text(f"as in “{clip['title']}”")
     tile = real.locator("[data-example=count]")
     expect(tile).to_have_attribute("title", re.compile("LVSpec relaxed too far"))
     expect(tile.locator(".vl-tile-note.fails")).to_have_text("model errs")

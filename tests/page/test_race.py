@@ -461,7 +461,7 @@ def test_nothing_jumps_while_a_race_streams(opened):
     assert all(value < 0.01 for value, _ in jumps[1:]), jumps
 
 
-FAULTS = """() => [...document.querySelectorAll('.vl-race .vl-plot')].flatMap((p) => {
+FAULTS = """() => [...document.querySelectorAll('.vl-race .vl-charts .vl-plot')].flatMap((p) => {
   const { layout, data } = p;
   const name = p.closest('[data-chart]').dataset.chart;
   const axes = ['xaxis', 'yaxis', ...(layout.yaxis2 ? ['yaxis2'] : [])];
