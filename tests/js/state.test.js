@@ -56,6 +56,19 @@ test('a race that ends is kept and can be followed, and the form asks the same',
   assert.deepEqual([form.last.turn.question, form.next, stage.outdated], ['What is there?', 'same', false]);
 });
 
+test('the step behind the last round of the lane in focus is the end of all lanes', async () => {
+  const { feed, race, replay } = await running();
+  feed(...scene(), { k: 'done' });
+  await settled();
+  const clock = (n) => race.focused.totalsAfter(n).clock_s;
+  const { length } = race.focused.rounds;
+  race.setHead(clock(length));
+  replay.turn(1);
+  assert.deepEqual([race.head, race.finished], [null, true]);
+  replay.turn(-1);
+  assert.equal(race.head, clock(length - 1));
+});
+
 test('a question that the race does not answer greys it, the same one again does not', async () => {
   const { feed, form, stage } = await running();
   feed(...scene(), { k: 'done' });

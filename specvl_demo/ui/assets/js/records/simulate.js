@@ -116,7 +116,7 @@ export function payOff(lane, base) {
   return { fixed: rho - perToken * drafted, perToken, drafted, tau, rho };
 }
 
-/** The least share of right guesses that is as fast as autoregressive decoding. */
+/** The least share of kept guesses that is as fast as autoregressive decoding. */
 export function breakEven(known) {
   const shares = Array.from({ length: 101 }, (_, i) => i / 100);
   return shares.find((quality) => simulate(known, { ...known, quality }).speedup >= 1) ?? null;

@@ -75,13 +75,14 @@ export class Replay extends Emitter {
     else this.play();
   }
 
-  /** Move the head by rounds of the lane in focus. @param {number} by */
+  /** Move the head by rounds of the lane in focus; behind its last one is the end of all lanes. @param {number} by */
   turn(by) {
     const { race } = this;
     const lane = race.focused;
     if (!lane) return;
+    const to = Math.max(0, race.roundsShown(lane) + by);
     this.pause();
-    race.setHead(lane.totalsAfter(Math.max(0, race.roundsShown(lane) + by)).clock_s);
+    race.setHead(to > lane.rounds.length ? null : lane.totalsAfter(to).clock_s);
   }
 
   /** Show the race to its end. */

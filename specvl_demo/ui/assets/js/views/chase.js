@@ -9,7 +9,7 @@ import { laid } from '../records/text.js';
 import { doubt, hedged } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
 
-const FEW_LANES = 3; // their type is large
+const SIZES = [44, 36, 28, 18]; // of type, in pixels
 
 /** Dialog and opener. @param {Replay} replay */
 export function chase(replay, painter) {
@@ -25,12 +25,15 @@ export function chase(replay, painter) {
   const play = tool(W.story.play, turn);
   const first = [tool(W.chase.start, start), tool(W.story.back, back)];
   const tools = [...first, play, tool(W.story.next, on), clock];
-  const moves = { ArrowLeft: back, PageUp: back, ArrowRight: on, PageDown: on, Home: start };
+  const moves = {
+    ...{ ArrowLeft: back, PageUp: back, ArrowRight: on, PageDown: on },
+    ...{ ' ': turn, Home: start, End: () => replay.turn(Infinity) },
+  };
   const legend = h('div.vl-textlegend', legendOf(['draft', 'relaxed', 'target']));
   const says = h('p.vl-headline');
   const stage = h('div.vl-story-stage', h('div.vl-story-head', question, legend), lanes, says);
-  const parts = [stage, h('div', { style: { zoom: 1.6 } }, strip(race, painter))];
-  const { dialog, fill } = overScreen(W.chase, { ...moves, ' ': turn }, parts, tools);
+  const parts = [stage, strip(race, painter)];
+  const { dialog, fill } = overScreen(W.chase, moves, parts, tools);
   let rows = [];
 
   const draw = () => {
@@ -42,16 +45,26 @@ export function chase(replay, painter) {
     const before = leader.lane !== baseline && leader.parts[leader.lane.tokens[reached]?.piece];
     if (!before || before.hidden) ghost.remove();
     else if (before.previousSibling !== ghost) before.before(ghost);
+    put(play, replay.playing ? W.story.pause : W.story.play);
     put(clock, fmt.seconds(race.head ?? race.duration));
     tellIn(says, headline(race));
+    for (const { text } of rows) text.scrollTop = text.scrollHeight;
+  };
+
+  /** Find the largest type in which all answers can be read to their ends, or else take the smallest. */
+  const fit = () => {
+    for (const word of lanes.querySelectorAll('.tk')) word.hidden = false;
+    SIZES.find((size) => {
+      lanes.style.fontSize = `${size}px`;
+      return rows.every(({ text }) => text.scrollHeight <= text.clientHeight);
+    });
+    draw();
   };
 
   const open = async () => {
-    const many = race.list.length > FEW_LANES;
     put(question, race.meta.question ?? '');
-    rows = race.list.map((lane) => rowOf(lane, many));
+    rows = race.list.map(rowOf);
     lanes.replaceChildren(...rows.map(({ head, text }) => h('div', head, text)));
-    lanes.classList.toggle('many', many);
     await fill();
     replay.replay();
     play.focus();
@@ -59,25 +72,26 @@ export function chase(replay, painter) {
 
   const opener = iconButton('screen', W.chase.open, open);
   dialog.addEventListener('close', () => replay.finish());
-  race.on('head', () => dialog.open && painter.soon(draw));
+  const soon = () => dialog.open && painter.soon(draw);
+  new ResizeObserver(() => dialog.open && painter.soon(fit)).observe(lanes);
+  race.on('head', soon);
   race.on('reset lane end', () => (opener.hidden = !race.whole));
-  replay.on('change', () => put(play, replay.playing ? W.story.pause : W.story.play));
+  replay.on('change', soon);
   return { dialog, opener };
 }
 
 /** Words are hidden until the replay reaches them. */
-function rowOf(lane, many) {
+function rowOf(lane) {
   const word = (piece) => h(`span.tk.${lane.kind(piece)}`, { hidden: true }, laid(piece.text));
   const parts = lane.pieces.map(word);
-  const size = { 'font-size': `clamp(18px, ${many ? '2.2vw' : '3vw'}, 44px)` };
-  const text = h('p.vl-story-text', { style: size }, parts);
-  const facts = h('span.vl-facts', { style: { 'font-size': 'inherit' } });
+  const text = h('p.vl-story-text', parts);
+  const facts = h('span.vl-facts');
   const style = { '--lane': `var(--vl-lane-${lane.colour})` };
   const head = h('div.vl-story-head', { style }, h('i.vl-swatch'), h('b', lane.title), facts);
   return { lane, parts, text, head, facts };
 }
 
-function drawRow(race, { lane, parts, text, facts }) {
+function drawRow(race, { lane, parts, facts }) {
   const shown = lane.whole[race.roundsShown(lane)];
   parts.forEach((part, i) => (part.hidden = i >= shown));
   const why = doubt(race, lane);
@@ -86,5 +100,4 @@ function drawRow(race, { lane, parts, text, facts }) {
   const { n_tokens: far } = race.now(lane);
   const lossy = !lane.begin.lossless && W.lane.lossy;
   put(facts, W.chase.far(far, race.over(lane) && W.stop.eos, told, lossy));
-  text.scrollTop = text.scrollHeight;
 }

@@ -45,7 +45,7 @@ export function strip(race, painter) {
     cells.forEach((cell, i) => (cell.style.display = i < shown ? '' : 'none'));
     line.setAttribute('points', points.slice(0, shown).join(' '));
     const index = Math.min(race.currentRound?.index ?? 0, shown - 1);
-    put(number, name && `${name} ${values[index]?.toFixed(2) ?? ''}`);
+    put(number, `${lane.title}${name && ` · ${name} ${values[index]?.toFixed(2) ?? ''}`}`);
     const left = ends[index - 1] ?? 0;
     current.setAttribute('x', left);
     current.setAttribute('width', Math.max(0, (ends[index] ?? left) - left));

@@ -14,8 +14,8 @@ export const WHATIF = {
   costs: (c, percent) => [
     `A round has a fixed cost of ${c.fixed.toFixed(2)} autoregressive steps, plus ${c.perToken.toFixed(3)} for each of the ${c.drafted.toFixed(1)} tokens that it drafts on ${c.gamma} levels: ${c.rho.toFixed(2)} in total (mean of all timings). It yields ${c.tau.toFixed(2)} tokens.`,
     c.even === null
-      ? 'At these costs it would be no faster than autoregressive decoding even if every guess were right.'
-      : `It breaks even at ${percent(c.even)} right guesses, of those checked.`,
+      ? 'At these costs it would be no faster than autoregressive decoding even if every guess were kept.'
+      : `It breaks even at ${percent(c.even)} kept guesses, of those checked.`,
   ],
   other: (s, r) =>
     `With these values the answer would come ${s}× as fast as autoregressive decoding; measured: ${r}×.`,
@@ -28,8 +28,8 @@ export const WHATIF = {
   roundsSay: (n) => `${n} rounds; green is guessed, blue written by the large model.`,
   sliders: {
     quality: [
-      'Right guesses, of those checked',
-      'Of the tokens that the large model checked, the share that the drafter had guessed; what was drafted behind a wrong guess is not checked. A better drafter first gains the tokens that it almost guessed.',
+      'Kept guesses, of those checked',
+      'Of the checked guesses, the share that was kept or relaxed; none behind a rejected one is checked. A better drafter first gains the tokens that it almost guessed.',
     ],
     gamma: ['Draft length γ', 'How many tokens a round guesses, one after another.'],
     draft: [

@@ -193,8 +193,8 @@ export const W = {
     keys: 'Space plays, arrows change the round, Escape leaves.',
   },
   strip: {
-    title: 'The tree of every round',
-    help: 'Deeper: guessed further ahead; wider: more alternatives; coloured: kept. A click opens the round.',
+    title: 'The tree of every round, rejected branches grey',
+    help: 'Deeper: guessed further ahead; wider: more alternatives. A click opens the round.',
     round: (i, drafted, kept, deep, wide) =>
       `Round ${i + 1}: ${count(drafted, 'drafted token')}, ${kept} kept; ${deep} deep, ${wide} wide`,
     say: (title, shapes) =>
