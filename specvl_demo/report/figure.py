@@ -33,9 +33,10 @@ PAINT: dict[Origin, tuple[str, str, str]] = {
     "target": ("none", ORIGINS["target"], "the target's own"),
 }
 """Background, line and name of every origin."""
+# The colour of verifying elsewhere is that of the target's own tokens, which stand here beside it.
 PHASES = {
     "drafting": PHASE["draft_s"],
-    "verifying": PHASE["verify_s"],
+    "verifying": PHASE["commit_s"],
     "rest": PHASE["other_s"],
 }
 NAMES, ROW = 150, 44
@@ -55,7 +56,7 @@ class Letter(NamedTuple):
 
 def race_svg(lanes: Sequence[LaneRecords]) -> str:
     """Return the figure of a race as text."""
-    longest = max((lane.rounds[-1].clock_s for lane in lanes if lane.rounds), default=0.0) or 1.0
+    longest = max(measure_lanes(lane).decode_s for lane in lanes) or 1.0
     y = MARGIN + 38.0
     parts: list[str] = []
     for lane in lanes:
@@ -97,7 +98,7 @@ def heat_map_svg(rows: Sequence[JsonObject], caption: str) -> str:
 
 def _whole(title: str, parts: Iterable[str], y: float, caption: str) -> str:
     """Return a figure: a title, these parts, and from y on its caption."""
-    lines = textwrap.wrap(one_line(caption, 40 * COLUMNS), COLUMNS + 20)
+    lines = _small_lines(caption)
     height = round(y + 16 * len(lines))
     heading = _svg_text(MARGIN, MARGIN + 8, one_line(title, COLUMNS), f'{_BOLD} font-size="15"')
     below = (_svg_text(MARGIN, y + 16 * i, text, _SMALL) for i, text in enumerate(lines))
@@ -123,7 +124,8 @@ def _draw_lane(
     """Return a lane's name, figures, clock and answer from y on, and where the next one begins."""
     parts = [_svg_text(MARGIN, y, one_line(lane.begin.title, 60), _BOLD)]
     numbers = _svg_text(WIDTH - MARGIN, y, _lane_figures(lane, lanes), 'text-anchor="end"')
-    parts += [numbers, *_draw_clock(lane.rounds, longest, y + 8)]
+    scale = (WIDTH - 2 * MARGIN) / longest * measure_lanes(lane).stretch
+    parts += [numbers, *_draw_clock(lane.rounds, scale, y + 8)]
     y += 42
     given = [Letter(char, None) for char in lane.begin.prefix.text]
     letters = [Letter(char, kind) for kind, text in runs(lane.rounds) for char in text]
@@ -132,10 +134,10 @@ def _draw_lane(
         parts += _draw_line(line, y, lane.begin.method == "ar")
         y += LINE
     y += 4
-    if remark := remarks.lane_remark(lane, lanes):
-        parts.append(_svg_text(MARGIN, y, one_line(remark, COLUMNS + 20), _SMALL))
-        y += LINE
-    return parts, y + 12
+    for text in _small_lines(remarks.lane_remark(lane, lanes) or ""):
+        parts.append(_svg_text(MARGIN, y, text, _SMALL))
+        y += 16
+    return parts, y + 16
 
 
 def _lane_figures(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
@@ -150,9 +152,11 @@ def _lane_figures(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
     return " · ".join(facts)
 
 
-def _draw_clock(rounds: Sequence[Round], longest: float, y: float) -> Iterator[str]:
-    """Draw a lane's rounds side by side on its own clock, each split into draft, verify, rest."""
-    scale = (WIDTH - 2 * MARGIN) / longest
+def _draw_clock(rounds: Sequence[Round], scale: float, y: float) -> Iterator[str]:
+    """Draw a lane's rounds side by side on its own clock, each split into draft, verify, rest.
+
+    scale: Pixels of a recorded second, so that all are as long as the mean of the lane's timings.
+    """
     each = -(-len(rounds) // MAX_BARS)
     x = float(MARGIN)
     for start in range(0, len(rounds), max(1, each)):
@@ -202,6 +206,10 @@ def _draw_line(line: Sequence[Letter], y: float, plain: bool) -> Iterator[str]:
         more = f'textLength="{width:.1f}" xml:space="preserve"'
         yield _svg_text(x, y, words, more if origin else f'{more} fill="#57606a"')
         x += width
+
+
+def _small_lines(text: str) -> list[str]:
+    return textwrap.wrap(one_line(text, 40 * COLUMNS), COLUMNS + 20)
 
 
 def _draw_legend(y: float) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from csv import writer
 from typing import Any
 
@@ -115,10 +115,17 @@ def cell_grid(rows: Rows, columns: Sequence[str]) -> list[list[str]]:
 
 
 def to_csv(rows: Rows, columns: Sequence[str]) -> str:
-    """Return the rows as comma-separated values, with all digits."""
+    """Return the rows as comma-separated values, with all digits; an interval has two columns."""
+    spans = {name for name in columns for row in rows if isinstance(row.get(name), list)}
+
+    def cells(row: Mapping[str, Any]) -> Iterator[Any]:
+        for name in columns:
+            yield from row.get(name) or [None, None] if name in spans else [row.get(name)]
+
+    heads = {name: [f"{name}, low", f"{name}, high"] if name in spans else name for name in columns}
     text = io.StringIO()
     lines = writer(text, lineterminator="\n")
-    for line in (columns, *([row.get(column) for column in columns] for row in rows)):
+    for line in map(cells, [heads, *rows]):
         # Spreadsheets evaluate cells that look like a formula; an apostrophe keeps them text.
         lines.writerow(
             f"'{v}" if isinstance(v, str) and v[:1] in tuple("=+-@\t\r") else v for v in line

@@ -293,6 +293,7 @@ def test_tables_leave_unknown_blank_and_take_words_as_words():
     rows = [{"name": '=HYPERLINK("http://x","y")', "τ": -1.5}, {"name": "50 %_{x}\\y", "τ": None}]
     found = list(csv.reader(io.StringIO(tables.to_csv(rows, ("name", "τ")))))
     assert found[1:] == [['\'=HYPERLINK("http://x","y")', "-1.5"], ["50 %_{x}\\y", ""]]
+    assert tables.to_csv([{"a": [1, 2]}], "a") == '"a, low","a, high"\n1,2\n'
 
 
 def test_a_figure_holds_every_lane_and_doubtful_speedups_as_rough_ones():
@@ -312,6 +313,16 @@ def test_a_figure_holds_every_lane_and_doubtful_speedups_as_rough_ones():
     assert f"{metrics.compare_with_ar(lane, ar).speedup_decode:.2f}×" in found[0]
     rough = remarks.rough_factor(metrics.compare_with_ar(lane, ar).speedup_decode)
     assert rough in found[1] and "timing disturbed" in found[1]
+    assert remarks.lane_remark(lane, recorded) in " ".join(found[0].split())
+
+
+def test_a_figures_bars_are_as_long_as_the_times_that_it_tells():
+    """Twice as long for the slowest lane, whose time fills the width, makes others half as long."""
+    (ar, lane), _ = trace.inspect_file(EXAMPLES / "bars.trace.jsonl")
+    again = ar._replace(end=replace(ar.end, again=[3 * metrics.timings(ar)[0]]))
+    bar = r'x="([\d.]+)" y="\d+" width="[\d.]+" height="12"'
+    last, half = (re.findall(bar, figure.race_svg([one, lane]))[-1] for one in (ar, again))
+    assert float(last) - 20 == pytest.approx(2 * float(half) - 40, abs=0.2)
 
 
 def test_a_figure_says_what_made_it():
@@ -373,6 +384,7 @@ def test_the_heat_map_has_every_speedup_its_interval_and_what_made_it():
             assert kind in words and f"{cell['speedup_vs_ar']:.2f}×" in words
             low, high = cell["interval"] or (1, 1)
             assert row["method"] == "ar" or f"{low:.2f}–{high:.2f}" in words
+    assert "lies the speedup in 95 % of 1000 resamples" in words
     assert "photo, greedy. 2 CPU cores" in words and "AMD EPYC" in words and "…" not in words
     assert figure.heat_map_svg([{"speedup_vs_ar": 2.0}], "") == ""
 
@@ -489,3 +501,4 @@ def test_figures_have_the_pages_colours():
     assert {
         f"{p}_s": named[f"phase-{p}"] for p in ("draft", "verify", "commit", "other")
     } == colours.PHASE
+    assert not {*figure.PHASES.values()} & {*colours.ORIGINS.values()}
