@@ -5,6 +5,7 @@ programs in OpenAI's form.
 """
 
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -245,23 +246,22 @@ COMPLETED = """
 {"logprobs": 5}                              `logprobs` must be true or false, not a number
 {"top_logprobs": 5}                          `top_logprobs` needs `logprobs`
 {"logprobs": true, "top_logprobs": 21}       between 0 and 20, not 21
-{"n": 2}                                     `n` is not supported
-{"n": 0}                                     `n` is not supported
-{"skip_special_tokens": false}               `skip_special_tokens` is not supported
+{"n": 2}                                     `n` can only be 1 here, not 2; leave it out
+{"skip_special_tokens": false}               `skip_special_tokens` can only be true here
 {"stream": "yes"}                            `stream` must be true or false, not text
 {"tools": [{"type": "function"}]}            `tools` is not supported
-{"best_of": 3}                               `best_of` is not supported
-{"top_k": -2}                                Top-k must be 0, or a whole number between 1 and
-{"repetition_penalty": 11}                   Repetition penalty must be 0, or a number between 0.1
-{"length_penalty": 1.1}                      `length_penalty` is not supported
+{"best_of": 3}                               `best_of` can only be 1
+{"top_k": -2}                                `top_k` must be 0, or a whole number between 1 and
+{"repetition_penalty": 11}                   `repetition_penalty` must be 0, or a number between 0.1
+{"length_penalty": 1.1}                      `length_penalty` can only be 1 here, not 1.1
 {"model": "pocket/native", "stream": true}   native needs a
 {"model": "pocket/lvspec", "stream": true, "temperature": 1}   lvspec is not defined for
 {"model": 7}                                 /v1/models
-{"temperature": 1000}                        Temperature
+{"temperature": 1000}                        `temperature` must
 {"temperature": -1}                          must be 0, or a number between 0.001 and 10, not -1
-{"top_p": 2}                                 Top-p must be a number between 0.001 and 1, not 2
-{"seed": 1.5}                                Seed must be a whole number between 0 and 2147483647
-{"max_tokens": "x"}                          Max new tokens
+{"top_p": 2}                                 `top_p` must be a number between 0.001 and 1, not 2
+{"seed": 1.5}                                `seed` must be a whole number between 0 and 2147483647
+{"max_tokens": "x"}                          `max_tokens` must
 {"max_tokens": -1}                           must be a whole number between 1 and 1024, not -1
 {"max_tokens": 5000}                         must be a whole number between 1 and 1024, not 5000
 {"messages": []}                             `messages` must be
@@ -269,6 +269,7 @@ COMPLETED = """
 {"content": [{"type": "input_audio"}]}       content must be
 {"content": [{"type": "image_url", "image_url": "https://example.org/a.png"}]}  not as addresses
 {"content": [{"type": "image_url", "image_url": "data:;base64,@@@"}]}  are not base64
+{"content": [{"type": "image_url", "image_url": "data:;base64,AAAA"}]}  content[0].image_url is
 """
 
 
@@ -278,6 +279,7 @@ def test_openais_form_refuses(tmp_path: Path, fields: dict[str, Any], part: str)
     error = answer.json()["error"]
     assert answer.status_code == 400 and part in error["message"]
     assert error["param"] in (None, "messages", *fields)
+    assert not (named := re.match("`(.+?)`", error["message"])) or error["param"] == named[1]
     assert error["type"] == "invalid_request_error" and error["message"].endswith(".")
 
 
@@ -288,7 +290,7 @@ def test_openais_form_refuses(tmp_path: Path, fields: dict[str, Any], part: str)
         ("GET", "/v1/embeddings", b"", 404),
         ("POST", COMPLETIONS, b'{"model": "nope"}', 404),
         ("POST", COMPLETIONS, b'{"model": "pocket/nope"}', 404),
-        ("GET", COMPLETIONS, b"", 404),
+        ("GET", COMPLETIONS, b"", 405),
         ("POST", COMPLETIONS, b"no json", 400),
         ("POST", COMPLETIONS, b" " * (17 * 2**20), 413),
     ],

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import reprlib
 import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -22,12 +24,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from specvl_demo.media.files import HEAD_BYTES, PLACE, sniff_format
+from specvl_demo.media.files import PLACE, MediaError
 from specvl_demo.methods import base
 from specvl_demo.options import (
     FIRST,
     FURTHER,
     LOGPROBS,
+    MAX_NEW_TOKENS_SERVED,
     MIN_NEW_TOKENS,
     NEW_TOKENS,
     REPETITION_PENALTY,
@@ -163,10 +166,11 @@ class ChatApi:
         used = {*OWN, *SAMPLING, *PASSED, *IDLE}
         for name, value in body.items():
             if not (name in used or value is None or value in NEUTRAL.get(name, NOTHING)):
+                meant = " or ".join(orjson.dumps(valid).decode() for valid in NEUTRAL.get(name, ()))
+                sentence = messages.ONLY_NEUTRAL if meant else messages.NOT_SERVED
+                came = reprlib.repr(value)
                 raise RefusedRequest(
-                    400,
-                    messages.NOT_SERVED.format(name=name[:100]),
-                    name,
+                    400, sentence.format(name=name[:100], meant=meant, came=came), name
                 )
         switch = bool, "true or false"
         kinds = (("stream", *switch), ("logprobs", *switch), ("stream_options", dict, "an object"))
@@ -183,10 +187,14 @@ class ChatApi:
             raise RefusedRequest(404, messages.NO_SUCH_MODEL.format(name=model[:100]), "model")
         payload: JsonObject = {"pair": pair, "methods": [method], "up_to": True}
         for name, option in SAMPLING.items():
-            if body.get(name) is not None and option.name not in payload:
-                payload[option.name] = body[name]
-        if payload.get(TOP_K.name) == -1:  # as others spell it
-            del payload[TOP_K.name]
+            value = body.get(name)
+            if value is None or option.name in payload or (option is TOP_K and value == -1):
+                continue  # -1: all, as others spell it
+            served = MAX_NEW_TOKENS_SERVED if option is NEW_TOKENS else None
+            try:
+                payload[option.name] = replace(option, title=f"`{name}`").check(value, served)
+            except ValueError as fault:
+                raise RefusedRequest(400, str(fault), name) from None
         payload |= {name: body[name] for name in PASSED if body.get(name) is not None}
         if body.get("logprobs"):  # one alternative at least has the page note them
             payload[LOGPROBS.name] = payload.get(LOGPROBS.name) or 1
@@ -212,8 +220,9 @@ class ChatApi:
         system = []
         # Turns of the same role in a row are one; an answer before any question has an empty one.
         turns: list[JsonObject] = []
-        for role, message in zip(roles, conversation, strict=True):
-            text, files = self._read_content(message.get("content"), caller, role)
+        for at, (role, message) in enumerate(zip(roles, conversation, strict=True)):
+            place = f"messages[{at}].content"
+            text, files = self._read_content(message.get("content"), caller, role, place)
             if role not in ("user", "assistant"):
                 system.append(text)
                 continue
@@ -225,8 +234,11 @@ class ChatApi:
         *history, open_turn = turns
         return {**open_turn, "system": "\n".join(system), "history": history}
 
-    def _read_content(self, content: Any, caller: Caller, role: str) -> tuple[str, list[dict]]:
-        """Return the text of a message, and its files as the page names them.
+    def _read_content(
+        self, content: Any, caller: Caller, role: str, place: str
+    ) -> tuple[str, list[dict]]:
+        """Return the text of a message, and its files as the page names them. place: Of the content
+        in the request.
 
         # choice: pictures before or after all of a message's texts come first, as in the examples
         # that the families were trained on. Where one stands between texts, PLACE marks them all.
@@ -234,7 +246,7 @@ class ChatApi:
         if isinstance(content, str) or (content is None and role == "assistant"):
             return content or "", []
         parts: list[str | JsonObject] = []
-        for part in content if isinstance(content, list) else [None]:
+        for at, part in enumerate(content if isinstance(content, list) else [None]):
             kind = part.get("type") if isinstance(part, Mapping) else None
             held = part.get(kind) if isinstance(part, Mapping) and isinstance(kind, str) else None
             if kind == "text" and isinstance(held, str):
@@ -243,8 +255,8 @@ class ChatApi:
                 if role != "user":
                     raise RefusedRequest(400, messages.NO_MESSAGES, "messages")
                 url = held if isinstance(held, str) else held.get("url")
-                file = catalog.file_reference(self._write_data_url(url, caller))
-                parts.append(file | {"name": "The file"})
+                name = f"{place}[{at}].{kind}"
+                parts.append(catalog.file_reference(self._write_data_url(url, caller, name)))
             else:
                 raise RefusedRequest(400, messages.NO_PART, "messages")
         files = [part for part in parts if not isinstance(part, str)]
@@ -253,8 +265,10 @@ class ChatApi:
             return "\n".join(part for part in parts if isinstance(part, str)), files
         return "".join(part if isinstance(part, str) else PLACE for part in parts), files
 
-    def _write_data_url(self, url: Any, caller: Caller) -> Path:
-        """Write a data URL to a file in the folder of uploads; its content tells what it is."""
+    def _write_data_url(self, url: Any, caller: Caller, name: str) -> Path:
+        """Write a data URL to a file of this name in the folder of uploads; its content tells what
+        it is.
+        """
         head, _, data = url.partition(",") if isinstance(url, str) else ("", "", "")
         if not head.lower().startswith("data:") or not head.lower().endswith(";base64"):
             raise RefusedRequest(400, messages.NO_DATA_URL, "messages")
@@ -263,8 +277,6 @@ class ChatApi:
             content = base64.b64decode(data + "=" * (-len(data) % 4), validate=True)
         except (binascii.Error, ValueError):
             raise RefusedRequest(400, messages.NO_BASE64, "messages") from None
-        suffix = (sniff_format(content[:HEAD_BYTES]) or "bin?").lower()
-        name = "shown" if suffix.endswith("?") else f"shown.{suffix}"
         try:
             write = self._handlers.uploads.write_file
             return write(caller.client or "", caller.visit, name, content)
@@ -285,7 +297,8 @@ class ChatApi:
                     if await request.is_disconnected():
                         return
         except ValueError as fault:
-            raise RefusedRequest(getattr(fault, "status", 400), str(fault), None) from None
+            name = "messages" if isinstance(fault, MediaError) else None
+            raise RefusedRequest(getattr(fault, "status", 400), str(fault), name) from None
         finally:
             self._handlers.uploads.release_files(caller.visit)
 

@@ -174,6 +174,8 @@ class RouteFilter:
                 scope["path"] = f"{root}/gradio_api/file={place / file[2].lstrip('/')}"
             return receive
         if method != "POST":
+            if path == "/v1/chat/completions":
+                raise RefusedRequest(405, messages.USE_POST)
             raise RefusedRequest(404, messages.NOT_FOUND)
         if UPLOAD.fullmatch(path):
             return answer.limit_body(with_timeout(receive), self._max_bytes, self._too_large)
