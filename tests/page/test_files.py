@@ -157,7 +157,8 @@ def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
     opened.locator("#vl-files").set_input_files(tmp_path / "notes.txt")
     refused = opened.locator(".vl-refused")
     expect(refused).to_contain_text("notes.txt was not added")
-    opened.get_by_role("button", name="Remove scene.png").click()
+    opened.get_by_role("button", name="Remove scene.png").press("Enter")
+    expect(opened.get_by_role("button", name="Upload")).to_be_focused()
     opened.locator("#vl-run").click()  # never without a picture that somebody meant to show
     expect(opened.locator(".vl-notice")).to_contain_text("Remove it to run without it")
     assert not opened.evaluate("specvl.form.running")

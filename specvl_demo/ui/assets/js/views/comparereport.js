@@ -33,7 +33,8 @@ export function benchReport(bench, painter) {
     refill(map, report?.figure ? [heatMap(report.rows, open)] : []);
     refill(answers, report?.answers.length ? [answersOf(report.answers)] : []);
     const without = left.length ? [W.ask.greedy(left)] : [];
-    refill(origin, paragraphs(report ? [...report.before, ...without] : [COMPARE.empty]));
+    const told = paragraphs(report ? [...report.before, ...without] : [COMPARE.empty]);
+    refill(origin, [report && !id && h('h2', COMPARE.recorded(report.machine)), ...told]);
     const after = report?.after ?? [];
     const steps = after.some((text) => text.includes('AR steps')) ? [COMPARE.step] : [];
     refill(notes, paragraphs([...after, ...steps]));

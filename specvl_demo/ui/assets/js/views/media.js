@@ -36,7 +36,10 @@ export function mediaWell(files) {
     node.classList.toggle('full', media.length + pending.length > 0);
     bars = pending.map(({ file: { name } }) => h('progress', { label: W.media.sending(name) }));
     const taken = media.map((item) => itemOf(files, item));
+    const at = [...strip.children].indexOf(document.activeElement.parentNode);
     refill(strip, [...taken, ...pending.map((one, i) => h('li', preview(one), bars[i]))]);
+    // A removed one's focus goes on to the next, or to Upload.
+    if (at >= 0) (strip.children[at]?.querySelector('button') ?? tools.firstChild).focus();
   });
   files.on('progress', () => files.pending.forEach(({ share }, i) => (bars[i].value = share)));
   files.on('refused', () => {
