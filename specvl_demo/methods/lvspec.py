@@ -173,9 +173,11 @@ register(
         url="https://arxiv.org/abs/2604.05650",
         learn=Lesson(
             does="""Most words of a description have little to do with the picture: “there is”, “at
-            the”. Those need not match exactly. LVSpec measures for each drafted token how similar
-            the target’s state at it is to the picture’s states, and lets the least visual ones
-            pass. The answer may differ from the target’s.""",
+            the”. Those need not match exactly. LVSpec, made for Video-LLMs, measures for each
+            drafted token how similar the target’s state at it is to the picture’s states, and lets
+            the least visual ones pass. It also tolerates position shifts: a token is kept if the
+            target’s own stands elsewhere in the draft. The answer may differ from the target’s; the
+            abstract claims over 99.8 % of the target’s performance.""",
             look="""Relevance of every drafted token, with λ’s threshold: colours, shapes and places
             should lie above it, “there” and “is” below. Relaxed tokens are marked in the text and
             counted.""",

@@ -79,6 +79,7 @@ def test_a_comparison_is_stopped_gone_on_with_and_saved(opened, tmp_path):
     open_tab(opened, "Compare")
     view = opened.locator(".vl-compare")
     expect(view).to_contain_text("Asked of Pocket")
+    expect(view).to_contain_text(re.compile(r"Recorded \d{4}-\d\d-\d\d"))
     expect(view).to_contain_text("60 answers; how long they take is known after the next race")
     view.get_by_label("LVSpec").check()
     for name, value in (("questions", "4"), ("repeats", "2"), ("temperature", "0.5")):
@@ -238,6 +239,7 @@ def test_learn_has_a_lesson_for_every_method(opened):
     expect(opened.locator("#lesson-tabed .vl-tree .node").first).to_be_visible()
     expect(opened.locator("#lesson-first")).to_contain_text("grey candidates were never used")
     expect(opened.locator(".vl-lessons")).to_contain_text("CITATION.cff")
+    expect(opened.locator("#lesson-lvspec")).to_contain_text("tolerates position shifts")
     others = opened.evaluate("specvl.catalog.methods.length - 5")
     expect(opened.locator("#lesson-others dt")).to_have_count(others)
     opened.get_by_role("button", name="Watch “scene”").click()
