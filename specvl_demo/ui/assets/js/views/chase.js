@@ -9,7 +9,7 @@ import { laid } from '../records/text.js';
 import { doubt, hedged } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
 
-const SIZES = [44, 36, 28, 18]; // of type, in pixels
+const SIZES = [44, 34, 24, 18]; // of type, in pixels
 
 /** Dialog and opener. @param {Replay} replay */
 export function chase(replay, painter) {
