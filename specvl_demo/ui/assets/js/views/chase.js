@@ -22,9 +22,8 @@ export function chase(replay, painter) {
   const on = () => replay.turn(1);
   const start = () => replay.scrub(0);
   const turn = () => replay.toggle();
-  const play = tool(W.story.play, turn);
-  const first = [tool(W.chase.start, start), tool(W.story.back, back)];
-  const tools = [...first, play, tool(W.story.next, on), clock];
+  const [play, next] = [tool(W.story.play, turn), tool(W.story.next, on)];
+  const tools = [tool(W.chase.start, start), tool(W.story.back, back), play, next, clock];
   const moves = {
     ...{ ArrowLeft: back, PageUp: back, ArrowRight: on, PageDown: on },
     ...{ ' ': turn, Home: start, End: () => replay.turn(Infinity) },
@@ -38,13 +37,7 @@ export function chase(replay, painter) {
 
   const draw = () => {
     for (const row of rows) drawRow(race, row);
-    const { baseline } = race;
-    const far = ({ lane }) => race.now(lane).n_tokens;
-    const leader = rows.reduce((a, b) => (far(b) > far(a) ? b : a));
-    const reached = baseline ? race.now(baseline).n_tokens : 0;
-    const before = leader.lane !== baseline && leader.parts[leader.lane.tokens[reached]?.piece];
-    if (!before || before.hidden) ghost.remove();
-    else if (before.previousSibling !== ghost) before.before(ghost);
+    placeGhost(race, rows, ghost);
     put(play, replay.playing ? W.story.pause : W.story.play);
     put(clock, fmt.seconds(race.head ?? race.duration));
     tellIn(says, headline(race));
@@ -78,6 +71,17 @@ export function chase(replay, painter) {
   race.on('reset lane end', () => (opener.hidden = !race.whole));
   replay.on('change', soon);
   return { dialog, opener };
+}
+
+/** Put the plain lane's place into the text of the lane that is furthest, if that is another one. */
+function placeGhost(race, rows, ghost) {
+  const { baseline } = race;
+  const far = ({ lane }) => race.now(lane).n_tokens;
+  const leader = rows.reduce((a, b) => (far(b) > far(a) ? b : a));
+  const reached = baseline ? race.now(baseline).n_tokens : 0;
+  const before = leader.lane !== baseline && leader.parts[leader.lane.tokens[reached]?.piece];
+  if (!before || before.hidden) ghost.remove();
+  else if (before.previousSibling !== ghost) before.before(ghost);
 }
 
 /** Words are hidden until the replay reaches them. */
