@@ -12,27 +12,25 @@ import { W } from '../words/words.js';
 const FRESH_MS = 2000; // how old a table may be while the bench runs
 const WAIT_MS = 300; // until it looks again for the end of a race
 
-/** How fast pairs raced on this page, and how busy the machine was. */
+/** How fast pairs raced on this page. */
 class Speeds {
   /** Of each pair's last race. @type {{ [pair: string]: Speed }} */
   raced = {};
-  free = 1; // what other programs left the last race
 
   /** @param {Pick<Race, 'list' | 'meta'>} race */
   learn({ list, meta }) {
+    if (!meta.asked) return;
     const lanes = list.filter((lane) => lane.tokens.length);
     const token = median(
       lanes.map((lane) => lane.totalsAfter(Infinity).clock_s / lane.tokens.length),
     );
-    const before = median(lanes.map((lane) => lane.before));
-    this.free = Math.max(0.01, 1 - Math.max(0, ...list.map((lane) => lane.end?.load ?? 0)));
-    if (meta.asked) this.raced[meta.asked.pair] = { before, token, free: this.free };
+    this.raced[meta.asked.pair] = { before: median(lanes.map((lane) => lane.before)), token };
   }
 
-  /** Seconds of an answer, on a machine as busy as in the last race. @param {string} pair @param {number} tokens */
+  /** Seconds of an answer. @param {string} pair @param {number} tokens */
   seconds(pair, tokens) {
     const raced = this.raced[pair];
-    return raced && ((raced.before + tokens * raced.token) * raced.free) / this.free;
+    return raced && raced.before + tokens * raced.token;
   }
 }
 
@@ -152,7 +150,7 @@ export class Bench extends Emitter {
     const asked = Math.min(questions, counts[this.source]);
     const answers = asked * repeats * (1 + this.chosen.length);
     const each = this.speeds.seconds(this.request.pair, tokens);
-    return { answers, tokens, seconds: each && answers * each, load: 1 - this.speeds.free };
+    return { answers, tokens, seconds: each && answers * each };
   }
 
   /** Take files to ask about, or open a report. @param {File[]} files */

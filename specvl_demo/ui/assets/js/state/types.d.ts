@@ -313,11 +313,10 @@ interface ReportRow {
   colour?: number;
 }
 
-/** A pair in a race: seconds before the first token and for each, and the `free` share of the machine. */
+/** A pair in a race: seconds before the first token and for each. */
 interface Speed {
   before: number;
   token: number;
-  free: number;
 }
 
 /** What `Emitter.emit` may tell, by name, and what comes with it. */

@@ -35,9 +35,8 @@ export function benchReport(bench, painter) {
     const without = left.length ? [W.ask.greedy(left)] : [];
     const told = paragraphs(report ? [...report.before, ...without] : [COMPARE.empty]);
     refill(origin, [report && !id && h('h2', COMPARE.recorded(report.machine)), ...told]);
-    const after = report?.after ?? [];
-    const steps = after.some((text) => text.includes('AR steps')) ? [COMPARE.step] : [];
-    refill(notes, paragraphs([...after, ...steps]));
+    const { after = [] } = report ?? {};
+    refill(notes, paragraphs(after.length ? [...after, COMPARE.step] : []));
     rows.hidden = !report;
     figures.hidden = !report?.figure;
     chart.node.hidden = !report?.rows.some((row) => row.accepted_by_depth?.length);

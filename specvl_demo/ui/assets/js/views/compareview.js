@@ -31,9 +31,8 @@ export function compareView(bench, { limits }, painter) {
     h('div', asked.flat(), cost, actionButtons(bench)),
   );
   bench.on('change files', () => {
-    const { answers, tokens, seconds, load } = bench.estimate();
     put(about, COMPARE.about(bench.pair.title));
-    put(cost, COMPARE.cost(answers, tokens, seconds, load));
+    put(cost, COMPARE.cost(bench.estimate()));
   });
   const report = benchReport(bench, painter);
   bench.restore();
@@ -59,23 +58,21 @@ function sourceFields(bench) {
   const source = h('select', choose, options(Object.entries(COMPARE.sources)));
   const write = writes(bench, 'question', (text) => (bench.question = text));
   const question = h('input', { type: 'text', ...write });
-  const files = (id, label, more) =>
-    filePicker(label, (list) => bench.add(list), { id: `vl-c-${id}`, hidden: true, ...more });
+  const picker = (id, sign, more) => {
+    const props = { id: `vl-c-${id}`, kind: 'vl-secondary', sign, ...more };
+    return filePicker(COMPARE[id], (list) => bench.add(list), props);
+  };
   const accept = ['.json', ...bench.endings].join(',');
-  const picker = files('files', COMPARE.files, { multiple: true, accept });
-  const folder = files('folder', COMPARE.folder, { webkitdirectory: true });
-  const opener = (sign, text, input) => button(text, () => input.click(), 'vl-secondary', { sign });
-  const openers = [opener('image', COMPARE.files, picker), opener('open', COMPARE.folder, folder)];
+  const files = picker('files', 'image', { multiple: true, accept });
+  const folder = picker('folder', 'open', { webkitdirectory: true });
   const listed = h('span.vl-help');
   const clear = button(COMPARE.clear, () => bench.removeFiles(), 'vl-small', { hidden: true });
   const drop = h(
     'div.vl-c-drop',
     { hidden: true },
-    h('div.vl-c-line', openers, listed, clear),
+    h('div.vl-c-line', files, folder, listed, clear),
     labelled(question, COMPARE.question),
     h('p.vl-help', COMPARE.form),
-    picker,
-    folder,
   );
   bench.on('change', () => {
     source.value = bench.source;

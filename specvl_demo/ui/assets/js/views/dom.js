@@ -79,14 +79,15 @@ export function thumbnail({ kind = 'image', url: src, name = '' }, more = {}) {
   return h('video', { ...clip, label: name || null, ...more });
 }
 
-/** A hidden input, which a `click` opens. */
-export function filePicker(label, onfiles, more) {
+/** A button, and the hidden input that it opens. @param {any} props of both */
+export function filePicker(text, onfiles, props) {
+  const { kind, sign, title, ...more } = props;
   const change = ({ target }) => {
     onfiles([...target.files]);
     target.value = ''; // so that the same can be picked again
   };
-  const hidden = { type: 'file', tabindex: '-1', label };
-  return h('input.vl-hidden', { ...hidden, change, ...more });
+  const input = h('input', { type: 'file', hidden: true, change, ...more });
+  return [button(text, () => input.click(), kind, { sign, title }), input];
 }
 
 /** An SVG as .pdf is printed, which browsers save so. */

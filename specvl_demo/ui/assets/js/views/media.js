@@ -16,19 +16,18 @@ const removeButton = (kind, { name }, fn) =>
 export function mediaWell(files) {
   const { picture_types: pictures, clip_types: clips } = files.limits;
   const accept = [...pictures, ...clips].join(',');
-  const more = { id: 'vl-files', multiple: true, accept };
-  const picker = filePicker(W.media.choose, (list) => files.add(list), more);
+  const more = { id: 'vl-files', multiple: true, accept, kind: 'vl-tool', sign: 'image' };
   const strip = h('ul.vl-thumbs', { label: W.media.title });
   const outside = h('ul.vl-refused');
   const note = h('p.vl-help.vl-media-note', { role: 'status' });
   const tools = h(
     'div.vl-tools',
-    button(W.media.upload, () => picker.click(), 'vl-tool', { sign: 'image' }),
+    filePicker(W.media.upload, (list) => files.add(list), more),
     button(W.media.camera, () => openCamera(files, node), 'vl-tool', { sign: 'camera' }),
   );
   const group = { role: 'group', label: W.media.title };
   const hint = h('p.vl-drop-hint', W.media.hint);
-  const node = h('div.vl-well', group, strip, hint, tools, picker, outside, note);
+  const node = h('div.vl-well', group, strip, hint, tools, outside, note);
   let bars = [];
   files.on('show', () => {
     const { pending } = files;

@@ -17,17 +17,15 @@ import { W } from '../words/words.js';
 
 /** show(records, meta): put a race on the page. @param {Archive} archive */
 export function raceList(archive, show) {
-  const more = { id: 'vl-trace', accept: '.jsonl,.json' };
-  const picker = filePicker(W.trace.open, ([file]) => archive.open(file), more);
+  const more = { id: 'vl-trace', accept: '.jsonl,.json', title: W.trace.drop };
+  const open = filePicker(W.trace.open, ([file]) => archive.open(file), more);
   const note = h('p.vl-help', { role: 'status' });
   const list = h('ul.vl-runs');
   const forget = () => archive.forget().then(() => put(note, W.trace.forgotten));
   const clear = button(W.trace.forget, forget);
-  const drop = { title: W.trace.drop };
-  const open = button(W.trace.open, () => picker.click(), 'vl-small', drop);
   const count = h('span');
   const buttons = h('div.vl-buttons', open, clear);
-  const node = folded('details.vl-mine', count, list, buttons, picker, note);
+  const node = folded('details.vl-mine', count, list, buttons, note);
   const draw = () => {
     const { runs } = archive;
     list.replaceChildren(...runs.map((run) => lineOf(run, show)));

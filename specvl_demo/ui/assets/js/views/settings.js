@@ -14,7 +14,6 @@ export function fieldsOf(params, values, onchange) {
   };
 }
 
-/** @param {Param} param */
 function parameterField(param, values, onchange) {
   const { key, kind, title, default: standard, paper = null } = param;
   const id = `vl-p${(serial += 1)}`;
@@ -71,13 +70,12 @@ export function forget(values) {
 
 const same = (a, b) => String(a) === String(b);
 
-/** @param {Param} param */
 function inWords({ choices }, value) {
   if (typeof value === 'boolean') return value ? W.settings.on : W.settings.off;
   return choices?.find(([choice]) => choice === value)?.[1] ?? String(value);
 }
 
-/** Its `show` writes a value into it. @param {Param} param */
+/** Its `show` writes a value into it. */
 function control(param, id, onset) {
   if (param.kind === 'bool') {
     const box = checkbox(onset, { id });
@@ -100,7 +98,7 @@ function control(param, id, onset) {
   return Object.assign(input, { show });
 }
 
-/** At least one stays. @param {Param} param */
+/** At least one stays. */
 function checkboxes({ choices, joined, title, default: standard }, id, onset) {
   const change = () => {
     const on = boxes.filter((box) => box.checked).map((box) => box.value);
@@ -116,7 +114,7 @@ function checkboxes({ choices, joined, title, default: standard }, id, onset) {
   return Object.assign(h('div.vl-several', group, labels), { show });
 }
 
-/** Within bounds, or "auto" where it is allowed; anything invalid becomes the default. @param {Param} param */
+/** Within bounds, or "auto" where it is allowed; anything invalid becomes the default. */
 function typedValue({ kind, auto, min, max, default: standard }, text) {
   const typed = text.trim();
   if (kind === 'choice') return text;

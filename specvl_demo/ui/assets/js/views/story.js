@@ -10,43 +10,26 @@ import { MOST_TEXT, laid } from '../records/text.js';
 import { stills } from './tiles.js';
 import { W } from '../words/words.js';
 
-const STEP_MS = 3500; // between two steps where the story plays by itself
 const SPELT_OUT = 3; // rounds whose guesses and check are two steps; a later one is one
 
 /** Dialog and opener. @param {Replay} replay */
 export function story(replay) {
   const { race } = replay;
   let [lane, steps, at] = [null, [], 0]; // its lane, the steps, the one shown
-  let timer = null; // of the next step
-
-  const playByItself = (on) => {
-    const advance = () => {
-      show(at + 1);
-      playByItself(true);
-    };
-    clearTimeout(timer);
-    timer = on && at < steps.length - 1 ? setTimeout(advance, STEP_MS) : null;
-    put(screen.auto, timer ? W.story.pause : W.story.play);
-  };
-  const turn = (to) => {
-    playByItself(false);
-    show(to);
-  };
   const show = (to) => {
     at = Math.min(steps.length - 1, Math.max(0, to));
     dialog.classList.toggle('first', at === 0);
     drawStep(screen, race, lane, steps, at);
   };
-  const back = () => turn(at - 1);
-  const further = () => turn(at + 1);
+  const back = () => show(at - 1);
+  const further = () => show(at + 1);
   const moves = {
     ...{ ArrowLeft: back, ArrowUp: back, PageUp: back, Backspace: back },
     ...{ ArrowRight: further, ArrowDown: further, PageDown: further, ' ': further, Enter: further },
-    ...{ Home: () => turn(0), End: () => turn(Infinity) },
+    ...{ Home: () => show(0), End: () => show(Infinity) },
   };
-  const screen = screenOf(back, further, () => playByItself(!timer));
+  const screen = screenOf(back, further);
   const { dialog, fill } = overScreen(W.story, moves, screen.stage, screen.tools);
-  dialog.addEventListener('close', () => playByItself(false));
   const open = async () => {
     replay.finish();
     lane = protagonist(race);
@@ -74,7 +57,7 @@ function stepsOf(round, i) {
   return [...(i < SPELT_OUT ? [{ round }] : []), { round, checked: true }];
 }
 
-function screenOf(onback, onnext, onplay) {
+function screenOf(onback, onnext) {
   const pictures = h('div.vl-story-pictures');
   const question = h('p');
   const text = h('p.vl-story-text', { tabindex: '0', label: W.story.text });
@@ -83,12 +66,11 @@ function screenOf(onback, onnext, onplay) {
   const count = h('span.vl-help');
   const back = tool(W.story.back, onback);
   const next = tool(W.story.next, onnext);
-  const auto = tool(W.story.play, onplay);
   const head = h('div.vl-story-head', pictures, question);
   const box = h('div.vl-story-stage', { click: onnext }, head, text, meanwhile);
-  const tools = [back, count, next, auto];
+  const tools = [back, count, next];
   const stage = [box, caption];
-  return { pictures, question, text, meanwhile, caption, count, back, next, auto, stage, tools };
+  return { pictures, question, text, meanwhile, caption, count, back, next, stage, tools };
 }
 
 function drawStep({ text, meanwhile, caption, count, back, next }, race, lane, steps, at) {

@@ -9,7 +9,6 @@ import { WHATIF } from '../words/whatifwords.js';
 import { W, fmt } from '../words/words.js';
 
 const LONGEST = 20; // draft
-const RATE_MS = 45; // a step of the autoregressive lane, on screen
 
 export class WhatIf {
   constructor(race, painter) {
@@ -17,7 +16,6 @@ export class WhatIf {
     this.painter = painter;
     this.sliders = h('div.vl-card.vl-sliders');
     this.bars = ['ar', 'recorded', 'simulated'].map((name) => this.makeBar(name));
-    this.again = button(WHATIF.play, () => this.play(), 'vl-secondary');
     this.reset = button(WHATIF.reset, () => this.load());
     this.says = h('p.vl-whatif-says', { 'aria-live': 'polite' });
     this.formula = h('p.vl-whatif-formula');
@@ -25,7 +23,7 @@ export class WhatIf {
     this.curve = new Chart(curveOf(this), race, painter);
     this.rounds = h('div.vl-rounds-strip', { role: 'img' });
     const card = (...parts) => h('section.vl-card.vl-whatif-race', ...parts);
-    const bars = [...this.bars.map(({ node }) => node), h('div.vl-buttons', this.again)];
+    const bars = this.bars.map(({ node }) => node);
     const raced = card(this.says, bars, this.rounds);
     const cards = h('div.vl-stack', raced, card(this.formula, this.why), this.curve.node);
     this.node = folded(
@@ -67,7 +65,6 @@ export class WhatIf {
     };
     const sliders = Object.entries(bounds).map(([key, range]) => this.valueSlider(key, range));
     this.sliders.replaceChildren(...sliders, this.reset);
-    this.shown = Infinity;
     this.draw();
     this.curve.update(true);
   };
@@ -82,7 +79,6 @@ export class WhatIf {
       const told = write(value);
       input.ariaValueText = told;
       put(out, told);
-      this.shown = Infinity;
       this.painter.soon(this.draw);
       this.curve.update(true);
     };
@@ -93,26 +89,11 @@ export class WhatIf {
     return h('div.vl-slider', term(title, help), out, input, was);
   }
 
-  /** The bars race, each at its own pace. */
-  play() {
-    this.begun = performance.now();
-    this.shown = 0;
-    requestAnimationFrame(this.tick);
-  }
-
-  tick = (now) => {
-    if (!this.known || !this.node.open || this.shown === Infinity) return;
-    this.shown = (now - this.begun) / RATE_MS;
-    if (this.shown > this.known.n) this.shown = Infinity;
-    this.draw();
-    if (this.shown !== Infinity) requestAnimationFrame(this.tick);
-  };
-
   draw = () => {
     const { known, values, bars } = this;
     if (!known || !values || !this.node.open) return;
     const made = simulate(known, values);
-    const { recorded, n } = known;
+    const { recorded } = known;
     const { focused } = this.race;
     const doubted = doubt(this.race, focused);
     const rough = hedged(doubted);
@@ -129,9 +110,7 @@ export class WhatIf {
       put(label, title);
       const hedge = name === 'recorded' && rough;
       put(value, hedge ? W.track.about(rough) : fmt.times(speed));
-      // Standing: lengths are speeds. Moving: lengths are tokens written so far.
-      const moving = Math.min(1, (this.shown * speed) / n);
-      fill.style.transform = `scaleX(${this.shown === Infinity ? speed / fastest : moving})`;
+      fill.style.transform = `scaleX(${speed / fastest})`;
     }
     const same = Object.keys(values).every((key) => values[key] === known[key]);
     const [s, r] = [made, recorded].map((one) => one.speedup.toFixed(2));

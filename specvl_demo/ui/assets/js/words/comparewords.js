@@ -1,6 +1,6 @@
 /* Every word of Compare; see words.js. */
 
-import { W, count, portion } from './words.js';
+import { W, count } from './words.js';
 
 /** A rough time in words. */
 const about = (seconds) =>
@@ -36,9 +36,9 @@ export const COMPARE = {
   sending: 'Sending the questions.',
   notSent: 'The questions could not be sent. Try again.',
   notSaved: 'The files could not be made. Try again.',
-  cost: (answers, tokens, seconds, load) =>
+  cost: ({ answers, tokens, seconds }) =>
     seconds
-      ? `${count(answers, 'answer')}: ${about(seconds)} if each has ${tokens} tokens, at the speed of your last race${load > 0.05 ? `, while other programs use ${portion(load)} of the machine` : ''}.`
+      ? `${count(answers, 'answer')}: ${about(seconds)} if each has ${tokens} tokens, at the speed of your last race.`
       : `${count(answers, 'answer')}; how long they take is known after the next race.`,
   more: 'More tables',
   asking: (i, { questions, repeats }, left) => {

@@ -2,7 +2,6 @@
 
 export const WHATIF = {
   title: 'What if the drafter were different?',
-  play: 'Race it',
   reset: 'As recorded',
   help: 'The answer stays the same: from the recorded guesses, how sure they were, and costs, your browser simulates the race.',
   ar: 'Autoregressive',
