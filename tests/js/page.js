@@ -97,13 +97,17 @@ export const CATALOG = {
   },
 };
 
-/** What of a browser the page's state asks for: an address, a storage that is empty, files. */
-export function browser({ hash = '', fetch = async () => null } = {}) {
+function storage() {
   const store = new Map();
-  const storage = { getItem: (key) => store.get(key) ?? null, setItem: (key, text) => store.set(key, text) };
+  return { getItem: (key) => store.get(key) ?? null, setItem: (key, text) => store.set(key, text) };
+}
+
+/** What of a browser the page's state asks for: an address, storages that are empty, files. Another tab of the same
+ *  browser is given its localStorage. */
+export function browser({ hash = '', fetch = async () => null, localStorage = storage() } = {}) {
   const location = { hash, search: '', href: `http://here/${hash}` };
   Object.assign(globalThis, { addEventListener() {}, fetch });
-  for (const [name, value] of Object.entries({ location, localStorage: storage, sessionStorage: storage }))
+  for (const [name, value] of Object.entries({ location, localStorage, sessionStorage: storage() }))
     Object.defineProperty(globalThis, name, { value, configurable: true });
 }
 

@@ -260,6 +260,18 @@ test('a reload finds the form and the race beside it; one that still ran was not
   }
 });
 
+test('another tab of the same browser begins as a new visitor’s', async () => {
+  const first = await running();
+  first.feed(...scene(), { k: 'done' });
+  await settled();
+  browser();
+  new Visit(first).keep();
+  browser({ localStorage });
+  const { form, race, ...parts } = pageState();
+  await new Visit({ form, race, ...parts }).start({ picked: null, open() {} });
+  assert.deepEqual([form.request.question, form.request.media, race.list.length], ['', [], 0]);
+});
+
 test('a conversation that is left while a race runs stands above its own last race, or above none', async () => {
   const first = await running();
   first.feed(...scene(), { k: 'done' });

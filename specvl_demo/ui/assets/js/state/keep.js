@@ -55,15 +55,10 @@ export function store(key, value, area = 'localStorage') {
   }
 }
 
-/** The form as this tab left it, else as the last tab did. */
-export const form = () => stored(FORM, 'sessionStorage') ?? stored(FORM);
-
-/** For a reload of this tab, and for a later visit. @param {object} state */
-export function keepForm(state) {
-  store(FORM, state, 'sessionStorage');
-  store(FORM, state);
-}
-
+/** Form and bench are kept for reloads of this tab: another one is a new visitor's. */
+export const form = () => stored(FORM, 'sessionStorage');
+/** @param {object} state */
+export const keepForm = (state) => store(FORM, state, 'sessionStorage');
 export const bench = () => stored(BENCH, 'sessionStorage');
 /** @param {object} state */
 export const keepBench = (state) => store(BENCH, state, 'sessionStorage');
@@ -86,7 +81,7 @@ export async function keepRun(run) {
 export const runs = async () => ((await ask('runs', (all) => all.getAll())) ?? []).reverse();
 
 export async function forget() {
-  store(FORM, null);
+  store(FORM, null); // earlier versions kept it there
   for (const key of [FORM, BENCH]) store(key, null, 'sessionStorage');
   await ask('files', (all) => all.clear());
   await ask('runs', (all) => all.clear());

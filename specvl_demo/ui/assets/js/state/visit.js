@@ -1,4 +1,4 @@
-/* What a visit begins with: the form and race as they were left, or what a link asks. */
+/* What a tab begins with: the form and race as it left them, or what a link asks. */
 
 import * as kept from './keep.js';
 import * as link from './link.js';
@@ -48,7 +48,7 @@ export class Visit {
     return right.find((e) => e.pair === pairs[0].id) ?? right[0] ?? traced[0];
   }
 
-  /** Show what a link asks, what the last visit left, or the first recorded race. @param {Tabs} tabs */
+  /** Show what a link asks, what this tab left, or the first recorded race. @param {Tabs} tabs */
   async start(tabs) {
     const { firstExample } = this;
     const { form, stage } = this.parts;
@@ -107,7 +107,7 @@ export class Visit {
     if (unknown.length) stage.tell(W.run.unknownLink(unknown), true);
   }
 
-  /** Continue where the last visit ended; if `left` during a race, with the last kept one. @param {KeptForm} kept */
+  /** Continue where this tab was left; if `left` during a race, with the last kept one. @param {KeptForm} kept */
   async resume({ request, example, run: raced, fits, left }) {
     const { archive, catalog, form, race, stage } = this.parts;
     const { asked, gone } = await revive(request, this.parts);
