@@ -67,7 +67,7 @@ def test_one_sentence_with_this_races_numbers(opened):
     """Above the race: who guessed, who confirmed, and the measured figure of this very race."""
     finish_replay(opened)
     speed = opened.evaluate("specvl.race.speedup(specvl.race.list[1])")
-    told = f"{speed:.2f}× faster to write, " if speed >= 1 else f"{1 / speed:.2f}× as long"
+    told = f"{speed:.2f}× faster to write, " if speed >= 1 else f"{1 / speed:.2f}× slower"
     expect(headline(opened)).to_contain_text(told)
     expect(headline(opened)).to_contain_text(
         "Green words were guessed by a small model and confirmed by the large one: same"

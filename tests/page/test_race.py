@@ -200,7 +200,7 @@ def expect_rough_speedup(page, why: str) -> None:
     expect(page.locator(".vl-track tr[data-lane='0'] .speedup")).to_have_text("1.00×")
     sentence = page.locator(".vl-says .vl-headline")
     expect(sentence).to_contain_text(
-        re.compile(rf"about (\d\.\d× faster|\d\.\d× as long|as fast); {re.escape(why)}")
+        re.compile(rf"about (\d\.\d× faster|\d\.\d× slower|as fast) to write; {re.escape(why)}")
     )
     expect(cell).to_have_attribute("title", re.compile(re.escape(why)))
     chart = page.locator(".vl-race [data-chart=speedup]")
@@ -229,7 +229,7 @@ def test_a_speedup_that_is_not_trusted_is_a_rough_one_everywhere(opened):
         opened.evaluate(CHANGED, how)
         expect_rough_speedup(opened, why)
         expect(opened.locator(".vl-track.disturbed")).to_have_count(int("load" in how))
-    expect(opened.locator(".vl-says .vl-headline")).to_contain_text("× as long; ")
+    expect(opened.locator(".vl-says .vl-headline")).to_contain_text("× slower to write; ")
     choose(opened, "scene", 2)
     finish_replay(opened)
     expect(opened.locator(".vl-track tr[data-lane='1'] .speedup")).to_have_text(

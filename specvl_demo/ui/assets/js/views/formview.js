@@ -101,20 +101,20 @@ function questionField(form) {
   };
   const input = textarea(form, 'question', { keydown });
   const label = h('label', { for: 'vl-question' }, W.ask.question);
-  const untyped = h('p.vl-help.vl-untyped', { role: 'status' });
+  const keys = h('span.vl-help.vl-keys', { role: 'status' }); // one line, so that nothing moves
   form.on('change turns', () => {
     const { history, media, question } = form.request;
     if (input.value !== question) input.value = question;
     const empty = !question.trim() && media.length > 0;
-    const words = form.questionOf();
-    put(untyped, empty ? W.ask.untyped(words) : '');
+    put(keys, empty ? W.ask.untyped : W.ask.keys);
+    keys.classList.toggle('vl-keys', !empty);
     const followed = countPictures(history) ? W.chat.followHint : W.chat.textHint;
-    const first = empty ? words : form.pairFacts.describe.image;
+    const first = empty ? form.questionOf() : form.pairFacts.describe.image;
     input.placeholder = history.length ? followed : first;
     put(label, form.earlier.length ? W.chat.question : W.ask.question);
   });
-  const line = h('div.vl-line', label, h('span.vl-help.vl-keys', W.ask.keys));
-  return { input, node: h('div.vl-field', line, input, untyped, followLine(form)) };
+  const line = h('div.vl-line', label, keys);
+  return { input, node: h('div.vl-field', line, input, followLine(form)) };
 }
 
 /** Whether the question goes on from the last one. */

@@ -61,16 +61,13 @@ function price(race, who, differs, quoted) {
 }
 
 function whileRunning(race) {
-  const { baseline: base, head, list, rivals, slower } = race;
-  const speed = (lane) => race.now(lane).tokens_per_s || 0;
-  const leader = rivals.reduce((a, b) => (speed(b) > speed(a) ? b : a));
-  const far = (lane) => [race.now(lane).n_tokens, race.over(lane), lane.tokens.length, speed(lane)];
-  const told = [leader.title, far(leader), far(base), rivals.length];
-  if (race.back) return [W.player.back(slower), W.headline.back(...told)];
+  const { head, list, slower } = race;
+  const title = (lane) => (lane.plain ? W.headline.plain : lane.title);
+  const far = (lane) => [title(lane), race.now(lane).tokens_per_s, race.over(lane)];
   const took = Math.max(...list.map((lane) => lane.totalsAfter(Infinity).decode_s));
   const stretched = slower > 1 && W.player.slower(slower);
   const played = head !== null && W.player.took(fmt.seconds(took), stretched);
-  return [played, W.headline.going(...told)].filter(Boolean);
+  return [played, W.headline.going(list.map(far))].filter(Boolean);
 }
 
 /** Which of the other answers agree with AR's. differs: whether the first one does not. */

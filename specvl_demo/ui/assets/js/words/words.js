@@ -51,7 +51,7 @@ const phases = { draft_s: 'draft', verify_s: 'verify', commit_s: 'commit', other
 
 const EQUAL = 0.05; // a speedup so near to one is none
 
-export const portion = (share) => `${(100 * share).toFixed(0)} %`;
+const portion = (share) => `${(100 * share).toFixed(0)} %`;
 
 /** How much of two answers agrees, in words. */
 const agree = (alike) => (alike === null ? '' : `; ${portion(alike)} of the text agrees`);
@@ -295,7 +295,6 @@ export const W = {
     trueSpeed: 'Real speed',
     slower: (x) => `${x.toFixed(x < 10 ? 1 : 0)}× slower`,
     shown: (x) => `shown ${W.player.slower(x)}`,
-    back: (x) => `Played back${x > 1 ? `, ${W.player.slower(x)}` : ''}: `,
     took: (seconds, slower) => `Writing took ${seconds}${slower ? `; shown ${slower}` : ''}. `,
   },
   explain: (title) => `${title}: what is this?`,
@@ -318,34 +317,30 @@ export const W = {
     },
     price: (who, [[base, lane], ...more]) =>
       `. But ${who} ${W.headline.other(base, lane)}${more.length ? `, and differs in ${count(more.length, 'more place')}` : ''}.`,
-    slower: (x) => x !== null && x < 1 - EQUAL,
-    took: (x, total) =>
-      W.headline.slower(x)
-        ? `but decoding took ${(1 / x).toFixed(2)}× as long`
-        : `${x > 1 + EQUAL ? `${x.toFixed(2)}× faster to write` : `but no faster to write (${x.toFixed(2)}×)`}${total ? `, ${total.toFixed(2)}× with reading the question` : ''}`,
-    doubtful: (tau, about, sentence) => {
-      if (!about)
-        return `${tau.toFixed(2)} tokens per check (τ); speedup not measured: ${sentence}`;
-      const faster = about > 1 + EQUAL ? `${about.toFixed(1)}× faster` : 'as fast';
-      const said = W.headline.slower(about) ? `${(1 / about).toFixed(1)}× as long` : faster;
-      return `about ${said}; ${sentence}`;
+    pace: (x, digits, alike) => {
+      if (x > 1 + EQUAL) return `${x.toFixed(digits)}× faster to write`;
+      return x < 1 - EQUAL ? `${(1 / x).toFixed(digits)}× slower to write` : alike;
     },
+    took: (x, total) => {
+      const said = W.headline.pace(x, 2, `no faster to write (${x.toFixed(2)}×)`);
+      const all = total && x >= 1 - EQUAL ? `, ${total.toFixed(2)}× with reading the question` : '';
+      return `${x > 1 + EQUAL ? '' : 'but '}${said}${all}`;
+    },
+    doubtful: (tau, about, sentence) =>
+      about
+        ? `about ${W.headline.pace(about, 1, 'as fast to write')}; ${sentence}`
+        : `${tau.toFixed(2)} tokens per check (τ); speedup not measured: ${sentence}`,
     of: (title) => ` of ${title}`,
     fastest: (n) => `, the fastest of ${n} to write`,
     alike: (titles, differs) =>
       ` ${list(titles)} ${titles.length === 1 ? 'gives' : 'give'} the same answer${differs ? ' as the large model alone' : ''}.`,
     apart: (titles) =>
       ` ${list(titles)} ${titles.length === 1 ? 'differs' : 'differ'} from the large model’s own answer.`,
-    ahead: (title, n) =>
-      n > 1
-        ? `Of the ${spelt(n)} methods that guess ahead, ${title} leads`
-        : `${title}, which guesses ahead`,
-    going: (title, lane, base, n) => {
-      const far = ([, done, , speed]) => `${fmt.speed(speed)} tokens/s${done ? ', done' : ''}`;
-      return `One token at a time: ${far(base)}. ${W.headline.ahead(title, n)}: ${far(lane)}.`;
+    plain: 'one at a time',
+    going: (lanes) => {
+      const far = ([title, speed, done]) => `${title} ${fmt.speed(speed)}${done ? ' (done)' : ''}`;
+      return `Tokens per second: ${list(lanes.map(far))}.`;
     },
-    back: (title, [lane, , all], [base, , most]) =>
-      `one token at a time ${base} of ${most}, ${title} ${lane} of ${all}.`,
     alone: (titles) =>
       `Answered by ${list(titles)} alone: there is no autoregressive lane to compare it with.`,
     cut: 'This race was not run to its end: its times are not compared.',
@@ -420,7 +415,7 @@ export const W = {
     runningNow: 'Running…',
     stop: 'Stop',
     empty: 'Type a question or add a picture first.',
-    untyped: (words) => `Empty: the model is asked “${words}”`,
+    untyped: 'Empty: the grey words are asked',
     uploading: 'The race begins as soon as the file is there.',
     greedy: (titles) =>
       `Not defined for sampling, and left out: ${list(titles)}. At temperature 0 all can race.`,
@@ -481,7 +476,6 @@ export const W = {
   },
   media: {
     title: 'Pictures and clips',
-    choose: 'Choose pictures or clips',
     upload: 'Upload',
     camera: 'Camera',
     hint: 'Drop pictures or clips here, or paste one.',
