@@ -64,8 +64,11 @@ test('a shipped race folds to its own totals', () => {
   }
 });
 
-test('folds and doubts are those of the program', { skip: !told('races') }, () => {
-  for (const { records, compared } of told('races')) {
+test('folds, speedups and doubts are those of the program', { skip: !told('races') }, () => {
+  for (const { records, compared, speedup: s } of told('races')) {
+    const shown = new Race();
+    shown.show(records);
+    near(shown.speedup(shown.list[1]), s);
     const list = folded(records);
     const [base, other] = list;
     const race = { list, baseline: base, ended: list.every(({ end }) => end), load: 0, rules: { load: 0.25 }, meta: { compared } };

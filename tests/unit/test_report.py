@@ -475,6 +475,7 @@ def told_of(race: tuple[LaneRecords, ...]) -> dict[str, object]:
     return {
         "records": [msgspec.to_builtins(record) for record in flat(*race)],
         "compared": remarks.race_remarks(race),
+        "speedup": metrics.compare_with_ar(race[1], race[0]).speedup_decode,
     }
 
 
