@@ -89,18 +89,18 @@ test('a running speedup compares by token, and ends at the table’s', () => {
     'ar',
   );
   const chain = lane([{ kept: 'x', own: 'x' }, { kept: 'x', own: 'x' }], 'length');
-  near(fold.pace(chain, ar, 1), 2);
-  near(fold.pace(chain, ar, 2), 2);
-  assert.equal(fold.pace(chain, ar, 0), null);
+  near(fold.speedupByToken(chain, ar, 1), 2);
+  near(fold.speedupByToken(chain, ar, 2), 2);
+  assert.equal(fold.speedupByToken(chain, ar, 0), null);
   chain.end.again = [0.6]; // 0.2 s the first time
-  near(fold.pace(chain, ar, 2), 1);
+  near(fold.speedupByToken(chain, ar, 2), 1);
   near(chain.totalsAfter(2).tokens_per_s, 10);
   near(chain.totalsAfter(2).decode_s, 0.4);
   for (const [name] of TRACES) {
     const [base, ...others] = shipped(name.split('.')[0]);
     for (const other of others.filter(({ tokens }) => tokens.length === base.tokens.length))
       near(
-        fold.pace(other, base, Infinity),
+        fold.speedupByToken(other, base, Infinity),
         other.totalsAfter(Infinity).tokens_per_s / base.totalsAfter(Infinity).tokens_per_s,
       );
   }

@@ -246,7 +246,7 @@ export function reason(round, at) {
 
 /** A lane's running speedup: how long AR took for as many tokens, over this lane's time.
  *  @param {Lane} lane @param {Lane} base @param {number} k */
-export function pace(lane, base, k) {
+export function speedupByToken(lane, base, k) {
   const t = lane.totalsAfter(k);
   const b = base.totalsAfter(t.n_tokens); // a round of AR writes one token
   return t.tokens_per_s && b.tokens_per_s ? t.tokens_per_s / b.tokens_per_s : null;

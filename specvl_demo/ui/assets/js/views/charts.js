@@ -1,7 +1,7 @@
 /* The charts that all races have, and a bench's; a method's own are declared (declared.js). */
 
 import { ceilTo } from './chart.js';
-import { countDrafted, countKept, pace } from '../records/fold.js';
+import { countDrafted, countKept, speedupByToken } from '../records/fold.js';
 import { doubt, doubts, hedged } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
 
@@ -31,7 +31,10 @@ export function shownRounds(race, lane) {
 function runningSpeedup(race, lane, colours) {
   const rough = hedged(doubt(race, lane));
   const points = shownRounds(race, lane)
-    .map(({ index }) => [lane.totalsAfter(index + 1), pace(lane, race.baseline, index + 1)])
+    .map(({ index }) => [
+      lane.totalsAfter(index + 1),
+      speedupByToken(lane, race.baseline, index + 1),
+    ])
     .filter(([at, so], i, all) => so && (at.n_tokens >= SETTLED || i === all.length - 1));
   if (!points.length) return null;
   return {
