@@ -53,9 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             record |= {"seconds": time.monotonic() - begun, "parts": list(map(asdict, outcomes))}
             if options.out:
                 Path(options.out).write_text(json.dumps(record, indent=1), encoding="utf-8")
-    faults = [each for each in outcomes if each.fault]
     sys.stdout.write(document.text(record) if not options.out else _summary(outcomes))
-    return int(bool(faults))
+    return int(any(each.fault for each in outcomes))
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

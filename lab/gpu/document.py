@@ -28,12 +28,13 @@ COLUMNS = {
     "gap_nats": "by (nats)",
     "bound_ms": "least ms",
     "share": "share of the least",
+    "spread": "(most - least) / median",
     "vs_step": "in steps",
     "taken_gb": "taken by torch, GB",
     "outside_gb": "context and others, GB",
 }
 """Headings of columns that need another word than their name."""
-HIDDEN = {"bytes", "flops", "bound_by", "spread", "context", "commit_steps", "other_steps"}
+HIDDEN = {"bytes", "flops", "bound_by", "context", "commit_steps", "other_steps"}
 SHORT = ("method", "tokens_per_s", "speedup_vs_ar", "tau", "round_steps", "identical_to_ar")
 
 

@@ -227,11 +227,8 @@ def _race_row(lanes: list[LaneRecords], ars: list[LaneRecords]) -> Row:
     """Return the pooled figures of one method's answers beside AR's answers."""
     beside, first = compare_with_ar(lanes, ars), lanes[0].begin
     rho = {f"{phase}_steps": cost for phase, cost in beside.rho.items()}
-    differences = [
-        found
-        for lane, ar in zip(lanes, ars, strict=True)
-        if (found := compare_answers(lane, ar)).kind != "same"
-    ]
+    compared = map(compare_answers, lanes, ars)
+    different = next((found for found in compared if found.kind != "same"), None)
     costs = [cost for cost in rho.values() if cost is not None]
     each = [
         speedup
@@ -245,16 +242,15 @@ def _race_row(lanes: list[LaneRecords], ars: list[LaneRecords]) -> Row:
         "tokens_per_s": beside.metrics.tokens_per_s,
         "tau": beside.metrics.totals.tau,
         "speedup_vs_ar": beside.speedup_decode,
-        "lowest": min(each, default=None),
-        "highest": max(each, default=None),
-        "round_steps": sum(costs) if costs else None,
+        f"range of {len(ars)}": f"{min(each):.2f} to {max(each):.2f}" if each else None,
+        "round_steps": sum(costs) or None,
         **rho,
         "nodes": beside.nodes_per_round,
         "first_prefill_s": first.before_s,
         "prefill_s": lanes[-1].begin.before_s,
-        "identical_to_ar": not differences,
-        "first_difference": differences[0].at if differences else None,
-        "gap_nats": differences[0].gap if differences else None,
+        "identical_to_ar": different is None,
+        "first_difference": different and different.at,
+        "gap_nats": different and different.gap,
         "exactness": first.exactness,
     }
 

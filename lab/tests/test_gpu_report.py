@@ -32,7 +32,7 @@ def test_the_gpu_report_has_every_part_and_no_fault(tmp_path: Path):
         row["method"] for row in races
     }
     exact = [row for row in races if row["lossless"] and row.get("gap_nats") is None]
-    assert exact and all(row["identical_to_ar"] for row in exact)
+    assert exact and all(row["identical_to_ar"] and "range of 1" in row for row in exact)
     assert "tokens/s" in document.short(record)
 
 
@@ -79,9 +79,14 @@ def test_every_row_has_the_acceptance_length_of_its_table(monkeypatch):
             assert list(step.rows(MagicMock())) == [float(length or parts.TAU)], step.table
 
 
-def test_the_page_tells_where_no_step_is_exact():
-    row = {"method": "chain", "exactness": "equal up to rounding (bfloat16)"}
-    assert row["exactness"] in document.table([row])
+def test_the_whole_report_takes_six_minutes_at_most():
+    assert "left out" not in isolated.planned([*parts.PARTS.values()], 360)
+
+
+def test_the_page_tells_where_no_step_is_exact_and_how_far_times_are_apart():
+    row = {"exactness": "equal up to rounding (bfloat16)", "spread": 0.25}
+    table = document.table([row])
+    assert row["exactness"] in table and "0.25" in table
 
 
 def test_a_step_reads_the_layers_the_head_and_the_cache():
