@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.transfer import to_device
-from specvl_demo.core.tree import DraftTree
+from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.core.types import Drafter, Scores
 
 
@@ -43,23 +43,20 @@ class AdjustedDrafter(Drafter):
     def __init__(self, drafter: Drafter, sampler: Sampler) -> None:
         self._drafter, self._sampler = drafter, sampler
         self._tokens: list[Tensor] = []
-        self._paths: list[list[int]] = []
+        self._parents: list[int] = []
 
     def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor | None:
         log_probs = self._drafter.extend(tokens, parents)
         if log_probs is None:
             return None
         device = log_probs.device
-        n = len(self._paths)
         sampler = self._sampler
         self._tokens.append(tokens.to(device))
-        above = torch.zeros(len(tokens), n + len(tokens))
-        for row, parent in enumerate(parents, n):
-            # The root was written before.
-            self._paths.append([] if parent < 0 else [*self._paths[parent], row])
-            above[row - n, self._paths[row]] = 1.0
-        drafted = torch.cat(self._tokens)
-        above = to_device(above, device)
-        logits = sampler.adjusted(log_probs + sampler.level.to(device), drafted, above)
+        self._parents += parents
+        # The root was written before.
+        drafted = torch.cat(self._tokens)[1:]
+        above = shape_of(tuple(self._parents)).ancestors[-len(parents) :, 1:]
+        adjustable = log_probs + sampler.level.to(device)
+        logits = sampler.adjusted(adjustable, drafted, to_device(above, device))
         # A row of which nothing is left stays one.
         return logits - logits.logsumexp(-1, keepdim=True).clamp_min(torch.finfo().min)

@@ -259,7 +259,7 @@ class Lane:
     def _prefix(self) -> Prefix:
         """Return what the answer had to begin with."""
         prompt = self._request.prompt
-        ids = self._request.prompt.prefix
+        ids = prompt.prefix
         if not ids:
             return Prefix()
         before = int(prompt.ids[-len(ids) - 1])
@@ -308,7 +308,7 @@ class Lane:
         watch.lap("other_s")
         # What only the record needs is not charged to any clock.
         asked = self._recorder.read_drafter(drafter, tree, path, request.prompt.visual)
-        watch.skip()
+        watch.lap(None)
         session.commit(path)
         if not self.done:
             drafter.commit(tree, verdict, raw)

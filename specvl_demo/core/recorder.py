@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -28,8 +28,6 @@ TOP = 5
 
 VIEW_TOP = 3
 """How many candidates are recorded for each view of the drafter."""
-
-Alternatives = list[list[LikelyToken]]
 
 
 class ViewsAndAttention(NamedTuple):
@@ -142,14 +140,12 @@ class Recorder:
         notes: dict[str, Any] = {}
         if self._full:
             target_logp = [None, *next(numbers)[1:]]
-            candidates = self._candidates(next(numbers), next(numbers), n)
+            candidates = [*self._candidates(next(numbers), next(numbers), n)]
             fed = [tree.rows is not None and tree.rows[node] >= 0 for node in path]
-            views = {
-                view: self._align_to_path(
-                    self._candidates(next(numbers), next(numbers), sum(fed)), fed
-                )
-                for view in asked.views
-            }
+            views = {}
+            for name in asked.views:
+                rows = self._candidates(next(numbers), next(numbers), sum(fed))
+                views[name] = [next(rows) if is_fed else [] for is_fed in fed]
             if asked.looks is not None:
                 notes["attention"] = _attention_maps(next(numbers), fed)
         # 4. The texts of all nodes, and of what was emitted.
@@ -192,22 +188,14 @@ class Recorder:
         texts = list(map(self._word, ids))
         return {"ids": ids, "texts": texts, "before": lists[0], "after": lists[1]}
 
-    def _candidates(self, ids: Sequence[float], probs: Sequence[float], n: int) -> Alternatives:
-        """Return each row's candidates with a probability above 0."""
-        k = len(ids) // max(n, 1)
-        rows = [
-            zip(ids[i * k : (i + 1) * k], probs[i * k : (i + 1) * k], strict=True) for i in range(n)
-        ]
-        return [
-            [LikelyToken(int(i), self._word(int(i)), prob) for i, prob in row if prob > 0]
-            for row in rows
-        ]
-
-    @staticmethod
-    def _align_to_path(rows: Alternatives, fed: Sequence[bool]) -> Alternatives:
-        """Return one entry for every node of the path, empty for nodes that were not fed."""
-        following = iter(rows)
-        return [next(following) if was_fed else [] for was_fed in fed]
+    def _candidates(
+        self, ids: Sequence[float], probs: Sequence[float], n: int
+    ) -> Iterator[list[LikelyToken]]:
+        """Yield each of n rows' candidates with a probability above 0."""
+        both = zip(ids, probs, strict=True)
+        for _ in range(n):
+            row = islice(both, len(ids) // n)
+            yield [LikelyToken(int(i), self._word(int(i)), prob) for i, prob in row if prob > 0]
 
 
 def _top_probabilities(logp: Tensor, k: int) -> list[Tensor]:

@@ -506,15 +506,12 @@ class Stopwatch:
         self._laps: dict[str, float] = {}
         self._last = time.perf_counter()
 
-    def lap(self, phase: str) -> None:
-        """Attribute the time since the last lap (or the start) to this phase."""
+    def lap(self, phase: str | None) -> None:
+        """Attribute the time since the last lap (or the start) to this phase, or to none."""
         now = time.perf_counter()
-        self._laps[phase] = self._laps.get(phase, 0.0) + now - self._last
+        if phase is not None:
+            self._laps[phase] = self._laps.get(phase, 0.0) + now - self._last
         self._last = now
-
-    def skip(self) -> None:
-        """Attribute the time since the last lap to no phase."""
-        self._last = time.perf_counter()
 
     def read(self) -> dict[str, float]:
         """Return seconds by phase since the start."""

@@ -209,3 +209,8 @@ def pair_rotary(weight: Tensor, width: int) -> Tensor:
     """
     order = torch.arange(width, device=weight.device).view(2, -1).t().reshape(-1)
     return weight.unflatten(0, (-1, width))[:, order].flatten(0, 1)
+
+
+def join_projections(q: Tensor, k: Tensor, v: Tensor, width: int) -> Tensor:
+    """Return published rows of queries, keys and values below each other, rotary pairs adjacent."""
+    return torch.cat((pair_rotary(q, width), pair_rotary(k, width), v))

@@ -135,14 +135,15 @@ class Backend(ABC):
 
     def forward(self, call: ForwardInput) -> Tensor:
         """Return hidden states after the final norm [B, T, D]; the cache grows by T rows."""
-        return self.runner.forward(self, call) if self.fixed else self.forward_eager(call)
+        hidden = self.runner.forward(self, call) if self.fixed else self.forward_eager(call)
+        if self.n_layers in call.aux.request.layers:
+            call.aux.layers[self.n_layers] = hidden
+        return hidden
 
     def forward_eager(self, call: ForwardInput) -> Tensor:
         """The same without fixed shapes."""
         hidden = self.decode(call)
         call.cache.advance(call.x.shape[1])
-        if self.n_layers in call.aux.request.layers:
-            call.aux.layers[self.n_layers] = hidden
         return hidden
 
     def release_caches(self) -> None:
@@ -345,8 +346,6 @@ class GraphRunner:
         hidden = made[:, :size].clone()
         for i, states in layers.items():
             call.aux.layers[i] = states[:, :size].clone()
-        if len(cache.layouts) in shape.layers:
-            call.aux.layers[len(cache.layouts)] = hidden
         return hidden
 
     def capture(self, backend: Backend, cache: GraphCache, shapes: Sequence[StepShape]) -> None:

@@ -28,6 +28,17 @@ def linear_logits(head: nn.Module, hidden: Tensor) -> Tensor:
     return logits.view(*hidden.shape[:-1], -1)
 
 
+def checked_ids(ids: Tensor, vocab: int, source: str) -> Tensor:
+    """Return the ids [R] of a draft vocabulary; ValueError unless they are of its target's V."""
+    lowest, highest = map(int, ids.aminmax())
+    if lowest < 0 or highest >= vocab:
+        raise ValueError(
+            f"{source} drafts ids from {lowest} to {highest}; its target's vocabulary ends at"
+            f" {vocab - 1}"
+        )
+    return ids.long()
+
+
 class OutputHead:
     """Logits of V ids, of which R have a row; the others are at -inf.
 
@@ -43,8 +54,6 @@ class OutputHead:
         ids: Tensor | None = None,
     ) -> None:
         """multiply: The product with the rows, [..., D] -> [..., R]; a packed one takes [k, D]."""
-        if ids is not None and len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < vocab:
-            raise ValueError(f"the ids of a draft vocabulary must be below {vocab}, the target's")
         self.vocab = vocab
         self.ids = ids
         self._multiply = multiply
@@ -56,7 +65,7 @@ class OutputHead:
             raise ValueError(
                 f"the draft vocabulary has {len(ids)} ids, but the output head {self.vocab} rows"
             )
-        return OutputHead(self._multiply, vocab, ids.long())
+        return OutputHead(self._multiply, vocab, ids)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """Map hidden states [..., D] to logits [..., V]."""

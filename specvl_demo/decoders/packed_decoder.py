@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from specvl_demo.decoders import lean
-from specvl_demo.decoders.attention import pair_rotary, probabilities, rotations
+from specvl_demo.decoders.attention import join_projections, probabilities, rotations
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.kv_cache import KVCache
 from specvl_demo.decoders.layer_stack import (
@@ -198,21 +198,19 @@ class PackedDecoder(LeanDecoder):
         return torch.view_as_real(rotated).flatten(-2).transpose(1, 2)
 
     def _pack_layer(self, layer: LlamaDecoderLayer) -> LayerWeights:
-        attn = layer.self_attn
-        mlp = layer.mlp
-        scale = self.width**0.5
+        matrices, others = self._floats(layer)
+        packed: Any = [PackedLinear(each, self._few_bits) for each in matrices]
+        return LayerWeights(*packed, *others)
+
+    def _floats(self, layer: LlamaDecoderLayer) -> tuple[list[Tensor], list[Any]]:
+        """Return the numbers of `LayerWeights`: qkv, out, gate_up, down; bias, norm, after_norm."""
+        attn, mlp = layer.self_attn, layer.mlp
         qkv, bias = self._qkv_projection(attn)
-        return LayerWeights(
-            norm=layer.input_layernorm.weight.float() * scale,
-            qkv=PackedLinear(qkv, self._few_bits),
-            bias=bias,
-            out=PackedLinear(attn.o_proj.weight.float(), self._few_bits),
-            after_norm=layer.post_attention_layernorm.weight.float() * scale,
-            gate_up=PackedLinear(
-                torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).float(), self._few_bits
-            ),
-            down=PackedLinear(mlp.down_proj.weight.float(), self._few_bits),
-        )
+        gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
+        matrices = [qkv, attn.o_proj.weight, gate_up, mlp.down_proj.weight]
+        norms = layer.input_layernorm, layer.post_attention_layernorm
+        scaled = (norm.weight.float() * self.width**0.5 for norm in norms)
+        return [each.float() for each in matrices], [bias, *scaled]
 
     def _entry_and_exit(self) -> EntryAndExit:
         return EntryAndExit(norm=self._norm)
@@ -225,17 +223,12 @@ class PackedDecoder(LeanDecoder):
 
     def _qkv_projection(self, attn: LlamaAttention) -> tuple[Tensor, Tensor | None]:
         """Return the projection to queries, keys, values and its bias, rotary pairs adjacent."""
-
-        def joined(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return torch.cat(
-                (*(pair_rotary(weight, self._head_width) for weight in (q, k)), v)
-            ).float()
-
-        q = attn.q_proj
-        k = attn.k_proj
-        v = attn.v_proj
-        bias = None if q.bias is None else joined(q.bias, k.bias, v.bias)
-        return joined(q.weight, k.weight, v.weight), bias
+        q, k, v = attn.q_proj, attn.k_proj, attn.v_proj
+        width = self._head_width
+        weight = join_projections(q.weight, k.weight, v.weight, width)
+        if q.bias is None:
+            return weight.float(), None
+        return weight.float(), join_projections(q.bias, k.bias, v.bias, width).float()
 
 
 class Hadamard(NamedTuple):
@@ -309,29 +302,18 @@ class RotatedDecoder(PackedDecoder):
         return PackedLinear(self._rotation(weight), bits=8, row_bits=8)
 
     def _pack_layer(self, layer: LlamaDecoderLayer) -> LayerWeights:
-        attn = layer.self_attn
-        mlp = layer.mlp
-        scale = self.width**0.5
-        (qkv, bias), head_rotation = self._qkv_projection(attn), Hadamard.of(self._head_width)
+        (qkv, out, gate_up, down), (bias, norm, after) = self._floats(layer)
+        head_rotation = Hadamard.of(self._head_width)
         values = slice((self._heads + self._kv_heads) * self._head_width, None)
         qkv[values] = head_rotation.rotate_heads(qkv[values].t()).t()
         if bias is not None:
             bias[values] = head_rotation.rotate_heads(bias[values])
-        out = head_rotation.rotate_heads(attn.o_proj.weight.float())
-        norm, after = (
-            layernorm.weight.float() * scale
-            for layernorm in (layer.input_layernorm, layer.post_attention_layernorm)
-        )
-        gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).float()
-        down = self._rotation(mlp.down_proj.weight.float().t()).t()
+        out = self._rotation(head_rotation.rotate_heads(out).t()).t()
+        largest = _LARGEST / self.width**0.5
         return LayerWeights(
-            norm=None,
             qkv=PackedLinear(self._rotation(qkv * norm), bits=16),
             bias=bias,
-            out=PackedLinear(self._rotation(out.t()).t(), bits=8, row_bits=8),
-            after_norm=None,
-            gate_up=PackedLinear(
-                self._rotation(gate_up * after), bits=8, row_bits=8, largest=_LARGEST / scale
-            ),
-            down=PackedLinear(down.contiguous(), bits=8),
+            out=PackedLinear(out, bits=8, row_bits=8),
+            gate_up=PackedLinear(self._rotation(gate_up * after), 8, row_bits=8, largest=largest),
+            down=PackedLinear(self._rotation(down.t()).t().contiguous(), bits=8),
         )

@@ -72,13 +72,10 @@ class CachedSequence:
         """Nodes that were fed in this round."""
         return self._fed
 
-    def depth_of(self, node: int) -> int:
-        """Return how far below the root a node of this round is."""
-        depth = 0
-        while node > 0:
-            node = self._parents[node]
-            depth = depth + 1
-        return depth
+    def depth_below(self, parents: Sequence[int]) -> Tensor:
+        """Return how far below the root nodes are that are fed next with these parents [k]."""
+        shape = shape_of((*self._parents, *parents))
+        return shape.depth_on(self.backend.device)[-len(parents) :]
 
     def fork(self, room: int, shapes: Sequence[StepShape] = ()) -> CachedSequence:
         """Copy the committed rows into a new cache with `room` rows in all.

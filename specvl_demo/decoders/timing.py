@@ -20,13 +20,11 @@ class CudaClock(Stopwatch):
         self._stream = torch.cuda.current_stream(device)
 
     def start(self) -> None:
-        self._events: list[tuple[str | None, torch.cuda.Event]] = [(None, self._record_event())]
+        self._events: list[tuple[str | None, torch.cuda.Event]] = []
+        self.lap(None)
 
-    def lap(self, phase: str) -> None:
+    def lap(self, phase: str | None) -> None:
         self._events.append((phase, self._record_event()))
-
-    def skip(self) -> None:
-        self._events.append((None, self._record_event()))
 
     def read(self) -> dict[str, float]:
         self._events[-1][1].synchronize()

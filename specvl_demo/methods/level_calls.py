@@ -71,8 +71,7 @@ class LevelCalls(Drafter):
         if self._hidden and "features" in inputs:
             features = torch.cat(self._hidden, 1)[0][as_index(parents, tokens.device)]
             if backend.n_steps > 1:
-                steps = [min(sequence.depth_of(row) + 1, backend.n_steps - 1) for row in parents]
-                step = to_device(steps, tokens.device)
+                step = sequence.depth_below(parents).clamp_max(backend.n_steps - 1)
         x = backend.draft_rows(fed, features, step).expand(sequence.cache.batch, -1, -1)
         hidden = sequence.run_root(x)[:, -1:] if parents[0] < 0 else sequence.extend(x, parents)
         log_probs = self._logp.row_log_probs(hidden)

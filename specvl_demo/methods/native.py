@@ -18,6 +18,7 @@ from specvl_demo.core.transfer import as_index, to_device
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Drafter, LaneStart, Scores, Verdict
 from specvl_demo.decoders.backend import LanguageBackend
+from specvl_demo.decoders.packed_linear import log_softmax
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.opening import Opening
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
@@ -107,8 +108,7 @@ class AssistantDrafter(Drafter):
         rows = torch.cat((self._decoder.embed(tokens.to(states.device)), states), -1)
         logits, state = self._assistant.step(rows, self._shared, self._session.length)
         self._draft_states.append(state)
-        log_probs = logits[:, : self._size].float()
-        return log_probs.index_fill_(-1, self._banned, -torch.inf).log_softmax(-1)
+        return log_softmax(logits[:, : self._size].float(), self._banned)
 
     def commit(self, tree: DraftTree, verdict: Verdict, scores: Scores) -> None:
         """Keep the target's state that predicted the next root."""

@@ -20,6 +20,8 @@ from torch import Tensor
 from specvl_demo.records import Span
 
 Kind = Literal["image", "video"]
+_Part = tuple[int | None, int | None, int]
+"""Rows, columns and tokens of what is shown, or of a tile of it."""
 
 
 @dataclass(frozen=True)
@@ -105,25 +107,19 @@ def _grid_pieces(
         if item.as_clip and "video_grid_thw" in inputs:
             merge = processor.video_processor.merge_size
             n_steps, height, width = next(steps, (0, 0, 0))
-            rows, cols = height // merge, width // merge
-            for step in range(n_steps):
-                # Several frames may share one step in time; the span then represents the first of
-                # them.
-                frame = step * item.frames // n_steps
-                yield _GridPiece("video", media, frame, rows, cols, rows * cols)
+            part = _grid(height // merge, width // merge)
+            # Several frames may share one step in time; the span then represents the first of them.
+            parts = [(step * item.frames // n_steps, part) for step in range(n_steps)]
         elif item.as_clip and "video_position_ids" in inputs:
-            for frame in range(item.frames):
-                rows, cols = next(pooled)
-                yield _GridPiece("video", media, frame, rows, cols, rows * cols)
+            parts = [(frame, next(pooled)) for frame in range(item.frames)]
         elif item.as_clip and "pixel_values_videos" in inputs:
             side = math.ceil(math.isqrt(processor.num_image_tokens) / 2)
-            for frame in range(item.frames):
-                yield _GridPiece("video", media, frame, side, side, side * side)
-            yield _GridPiece("video", media, item.frames - 1, None, None, 1)
+            parts = [(frame, _grid(side, side)) for frame in range(item.frames)]
+            parts.append((item.frames - 1, (None, None, 1)))
         else:
-            for frame in range(item.frames):
-                for rows, cols, count in next(still, ()):
-                    yield _GridPiece(item.kind, media, frame, rows, cols, count)
+            parts = [(frame, part) for frame in range(item.frames) for part in next(still, ())]
+        for frame, part in parts:
+            yield _GridPiece(item.kind, media, frame, *part)
 
 
 def _picture_grids(
@@ -132,16 +128,16 @@ def _picture_grids(
     n_visual: int,
     pictures: Sequence[MediaSize],
     all_sizes: Sequence[MediaSize],
-) -> Iterator[list[tuple[int | None, int | None, int]]]:
-    """Yield (rows, cols, tokens) of every picture's parts, in order; clips as tiles count too."""
+) -> Iterator[list[_Part]]:
+    """Yield every picture's parts, in order; clips as tiles count too."""
     pixels = inputs.get("pixel_values")
     if "image_grid_thw" in inputs:
         merge = processor.image_processor.merge_size
         for steps, height, width in inputs["image_grid_thw"].tolist():
-            yield [(height // merge, width // merge, height * width // merge**2)] * steps
+            yield [_grid(height // merge, width // merge)] * steps
     elif "image_position_ids" in inputs:
-        for rows, cols in _token_grids(processor.image_processor, inputs["image_position_ids"]):
-            yield [(rows, cols, rows * cols)]
+        for part in _token_grids(processor.image_processor, inputs["image_position_ids"]):
+            yield [part]
     elif pixels is not None and "image_sizes" in inputs and pixels.ndim == 5:
         sizes = [(item.height, item.width) for item in pictures]
         for count in processor._get_num_multimodal_tokens(image_sizes=sizes)["num_image_tokens"]:
@@ -149,7 +145,7 @@ def _picture_grids(
     elif "image_sizes" in inputs:
         patch = processor.patch_size * processor.spatial_merge_size
         for height, width in inputs["image_sizes"].tolist():
-            yield [(height // patch, width // patch, (height // patch) * (width // patch))]
+            yield [_grid(height // patch, width // patch)]
     elif pixels is not None:
         n_tiles = pixels.shape[0] if pixels.ndim == 4 else pixels.shape[0] * pixels.shape[1]
         tiles = [1] * sum(item.frames for item in all_sizes)
@@ -163,13 +159,17 @@ def _picture_grids(
             yield [(side, side, count)] * n
 
 
-def _token_grids(processor: Any, positions: Tensor) -> list[tuple[int, int]]:
-    """Return rows and columns of every picture's tokens.
+def _grid(rows: int, cols: int) -> _Part:
+    return rows, cols, rows * cols
+
+
+def _token_grids(processor: Any, positions: Tensor) -> list[_Part]:
+    """Return every picture's part.
 
     positions: The places (x, y) of its patches [pictures, patches, 2]; -1 is padding.
     """
     size = (positions.amax(1) + 1) // processor.pooling_kernel_size
-    return [(rows, cols) for cols, rows in size.tolist()]
+    return [_grid(rows, cols) for cols, rows in size.tolist()]
 
 
 def _n_tiles(processor: Any, item: MediaSize) -> int:

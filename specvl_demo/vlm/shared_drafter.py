@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from specvl_demo.decoders.output_head import checked_ids
 from specvl_demo.vlm import eight_bits
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def load_drafter(folder: Path, target: PreTrainedModel) -> PreTrainedModel:
     model = with_even_layers(target, int(head_settings["layers"]))
     decoder = model.get_decoder()
     if (ids := tensors.pop(DRAFT_IDS, None)) is not None:
-        _limit_vocabulary(model, ids.long(), folder)
+        _limit_vocabulary(model, ids, folder)
     parts = nn.ModuleDict({"layers": decoder.layers, "norm": decoder.norm})
     places = dict(parts.named_parameters())
     state = {name: value for name, value in parts.state_dict().items() if name not in places}
@@ -86,8 +87,7 @@ def load_drafter(folder: Path, target: PreTrainedModel) -> PreTrainedModel:
 def _limit_vocabulary(model: PreTrainedModel, ids: Tensor, folder: Path) -> None:
     """Limit a model's output head to the rows of these ids, and store the ids."""
     weight = model.get_output_embeddings().weight
-    if ids.ndim != 1 or not len(ids) or int(ids.min()) < 0 or int(ids.max()) >= len(weight):
-        raise ValueError(f"{folder} drafts ids beyond the {len(weight)} of its target")
+    ids = checked_ids(ids, len(weight), str(folder))
     head = nn.Linear(weight.shape[1], len(ids), bias=False, device="meta")
     head.weight = nn.Parameter(weight[ids.to(weight.device)].clone(), requires_grad=False)
     model.set_output_embeddings(head)

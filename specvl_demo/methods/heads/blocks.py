@@ -15,7 +15,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specvl_demo.decoders.attention import attend, pair_rotary, rotary_axes, rotations
+from specvl_demo.decoders.attention import (
+    attend,
+    join_projections,
+    pair_rotary,
+    probabilities,
+    rotary_axes,
+    rotations,
+)
 from specvl_demo.decoders.layer_stack import (
     EntryAndExit,
     LayerStack,
@@ -107,7 +114,7 @@ class DecoderBlock:
 
         def fused(kind: str) -> Tensor:
             q, k, v = (tensors[f"{attention}{name}_proj.{kind}"] for name in "qkv")
-            return torch.cat((pair_rotary(q, g.head_width), pair_rotary(k, g.head_width), v))
+            return join_projections(q, k, v, g.head_width)
 
         qkv = fused("weight")
         if f"{prefix}.hidden_norm.weight" in tensors:
@@ -175,7 +182,7 @@ class DecoderBlock:
         slot.copy_(h.as_strided((2, 1, kv_heads, rows, width), step, heads * width))
         queries = h.as_strided((1, heads, rows, width), (rows * row, width, row, 1))
         x = self._out(attend(queries, keys, values, mask, causal), x)
-        return self._mlp(x, x)
+        return self._mlp(x)
 
 
 def stack_layers(
@@ -238,13 +245,11 @@ class CrossAttention:
     def __call__(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Return [k, D] for x [k, D], keys and values [1, kv_heads, S, width], mask [k, S]."""
         x = self._out(attend(self._queries(x), keys, values, mask), x)
-        return self._mlp(x, x)
+        return self._mlp(x)
 
     def attention_weights(self, x: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
         """Return its attention [k, S], the mean over the heads, with the same arguments."""
-        keys = keys.repeat_interleave(self._heads // self._kv_heads, 1)
-        scores = self._queries(x).float() @ keys.float().mT / self._head_width**0.5
-        return (scores + mask).softmax(-1).mean(1)[0]
+        return probabilities(self._queries(x), keys, mask, None, self._head_width**-0.5)[0]
 
     def _queries(self, x: Tensor) -> Tensor:
         """Return [1, heads, k, width]."""
@@ -270,9 +275,9 @@ class MLP:
         self.down = PackedLinear(down if gate is None else down * gate, bits=8)
         self._eps = eps
 
-    def __call__(self, x: Tensor, residual: Tensor) -> Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         gate, up = self.gate_up(unit_rows(x, self._eps)).chunk(2, -1)
-        return self.down(F.silu(gate).mul_(up), residual)
+        return self.down(F.silu(gate).mul_(up), x)
 
 
 def norm_root(geometry: Geometry, like: Tensor, width: int | None = None) -> Tensor:

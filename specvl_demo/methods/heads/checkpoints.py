@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from specvl_demo.decoders.backend import LanguageBackend
@@ -154,7 +153,6 @@ def load_head(
     remarks = [] if form.of_target else differences(settings, target or {}, source, form.windows)
     remarks += drop_target_embeddings(tensors, decoder, form.own_embeddings, source)
     geometry = check_fit(form, tensors, settings, source, decoder.width, decoder.vocab)
-    _check_draft_ids(tensors, decoder.vocab, source)
     used = {*form.needed_shapes(tensors), *form.optional, DRAFT_IDS}
     tensors = {k: v for k, v in tensors.items() if k in used or form.of_target}
     damaged = [name for name, tensor in sorted(tensors.items()) if not tensor.isfinite().all()]
@@ -353,18 +351,3 @@ def _check_shapes(
         needed = [int(word[:-1] or 1) * sizes[word[-1]] for word in shape.split()]
         if list(tensor.shape) != needed:
             raise ValueError(f"{source}: {name} must have shape {needed}, not {[*tensor.shape]}")
-
-
-def _check_draft_ids(tensors: Mapping[str, Tensor], vocab: int, source: str) -> None:
-    """Raise ValueError unless every draft id maps to an id of the target."""
-    if DRAFT_IDS in tensors:
-        ids = tensors[DRAFT_IDS]
-    elif "d2t" in tensors:
-        ids = torch.arange(len(tensors["d2t"])) + tensors["d2t"].long()
-    else:
-        return
-    if int(ids.min()) < 0 or int(ids.max()) >= vocab:
-        raise ValueError(
-            f"{source} drafts ids from {int(ids.min())} to {int(ids.max())}; its target's"
-            f" vocabulary ends at {vocab - 1}"
-        )

@@ -35,7 +35,7 @@ from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.graphs import step_shapes
 from specvl_demo.decoders.kv_cache import Layout
 from specvl_demo.decoders.layer_stack import DraftWeights, LevelWeights
-from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
+from specvl_demo.decoders.output_head import LogProbabilities, OutputHead, checked_ids
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import TREE, Models, Part
@@ -78,7 +78,6 @@ class TrainedHead(Backend):
         self.remarks = head.remarks
         self.width = head.geometry.width
         self.vocab = decoder.vocab
-        self._dtype = decoder.dtype
         self.input_width = self.width
         self.fixed = decoder.fixed  # until its own steps are calibrated
         self._geometry = head.geometry
@@ -93,7 +92,7 @@ class TrainedHead(Backend):
 
     @property
     def dtype(self) -> torch.dtype:
-        return self._dtype
+        return self.decoder.dtype
 
     @abstractmethod
     def new_drafter(self) -> Drafter:
@@ -153,14 +152,15 @@ def _output_head(head: Head, decoder: LanguageBackend) -> OutputHead:
             raise ValueError(f"{head.source} has d2t, a draft vocabulary, but lacks lm_head.weight")
         if (ids := tensors.get(DRAFT_IDS)) is None:
             return decoder.output
-        return OutputHead(decoder.output_head_rows(ids), vocab, ids.to(decoder.device))
+        ids = checked_ids(ids, vocab, head.source).to(decoder.device)
+        return OutputHead(decoder.output_head_rows(ids), vocab, ids)
     rows = tensors["lm_head.weight"]
     output = OutputHead(PackedLinear(rows, bits=8), len(rows))
     if "d2t" not in tensors:
         return output
     # Draft id i stands for target id i + d2t[i].
     ids = torch.arange(len(tensors["d2t"]), device=decoder.device) + tensors["d2t"]
-    return output.mapped_to_vocab(ids, vocab)
+    return output.mapped_to_vocab(checked_ids(ids, vocab, head.source), vocab)
 
 
 class FeatureHead(TrainedHead):
