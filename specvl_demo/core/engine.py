@@ -304,9 +304,9 @@ class Lane:
         watch.lap("verify_s")
         emitted = self._cut_at_end(verdict.tokens)
         path = verdict.path[: len(emitted)]
-        notes = {**tree.notes, **verdict.notes, **drafter.round_notes()}
         watch.lap("other_s")
         # What only the record needs is not charged to any clock.
+        notes = {**tree.notes, **verdict.notes, **drafter.round_notes()}
         asked = self._recorder.read_drafter(drafter, tree, path, request.prompt.visual)
         watch.lap(None)
         session.commit(path)

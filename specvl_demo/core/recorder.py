@@ -38,7 +38,7 @@ class ViewsAndAttention(NamedTuple):
     """
 
     views: dict[str, Tensor]
-    looks: Tensor | None
+    looks: Tensor | None = None
 
 
 class Recorder:
@@ -85,11 +85,12 @@ class Recorder:
         """
         fed = [row for node in path if tree.rows is not None and (row := tree.rows[node]) >= 0]
         if not self._full or not fed:
-            return ViewsAndAttention({}, None)
+            return ViewsAndAttention({})
         views = dict(drafter.view_log_probs(fed))
-        weights = drafter.attention_to_prompt(fed) if bool(visual.any()) else None
+        tokens = take_rows(tree.tokens, path[: len(fed)])
+        weights = drafter.attention_to_prompt(fed, tokens) if bool(visual.any()) else None
         if weights is None:
-            return ViewsAndAttention(views, None)
+            return ViewsAndAttention(views)
         places = visual[: weights.shape[1]].nonzero()[:, 0]
         rows = weights.index_select(1, to_device(places, weights.device))
         return ViewsAndAttention(

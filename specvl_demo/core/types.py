@@ -432,9 +432,10 @@ class Drafter:
         """
         return {}
 
-    def attention_to_prompt(self, rows: Sequence[int]) -> Tensor | None:
-        """Return how much rows fed in this round, a path from row 0, attend to each position of the
-        prompt, [len(rows), positions] >= 0; None from a drafter without such an attention.
+    def attention_to_prompt(self, rows: Sequence[int], tokens: Tensor) -> Tensor | None:
+        """Return how much rows fed in this round, a path of tokens from row 0, attend to each
+        position of the prompt, [len(rows), positions] >= 0; None from a drafter without such an
+        attention.
 
         Called only for the record, before the commit of the same round.
         """

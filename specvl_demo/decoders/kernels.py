@@ -116,6 +116,15 @@ class LevelStruct(ctypes.Structure):
     ]
 
 
+class HistoryStruct(ctypes.Structure):
+    """`History` of kernels.c."""
+
+    _fields_ = [
+        *_struct_fields(_ADDRESS, "log_probs logits grid sums"),
+        *_struct_fields(_SIZE, "view position row views positions n vectors likely rivals"),
+    ]
+
+
 _STACK = ctypes.POINTER(StackStruct)
 _STEP = ctypes.POINTER(StepStruct)
 _DRAFTING = ctypes.POINTER(DraftingStruct)
@@ -125,6 +134,7 @@ _TAKEN: dict[str, list[Any]] = {
     "run_layers": [_STACK, _STEP, _SIZE, _SIZE, _INT],
     "draft_levels": [_DRAFTING, _STEP, _LEVEL, _SIZE, ctypes.c_double, _INT],
     "log_softmax": [_ADDRESS, _SIZE, _SIZE, _ADDRESS, _SIZE],
+    "weigh_mixtures": [ctypes.POINTER(HistoryStruct)],
 }
 """What each function of the library takes. They return an int, or nothing that is read."""
 

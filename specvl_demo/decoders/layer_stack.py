@@ -1,5 +1,5 @@
-"""A stack of a Llama-type decoder's layers as one call of our own kernels, and a level of a drafted
-tree likewise.
+"""A stack of a Llama-type decoder's layers as one call of our own kernels, a level of a drafted
+tree likewise, and what mixtures of several sequences would have drafted.
 
 Made where a compiler built the kernels and the layers have sizes that they take; elsewhere torch's
 operations take over. Knows nothing of models.
@@ -127,7 +127,6 @@ class LayerStack:
         summed, hidden = x.clone(), torch.empty_like(x)
         cos_sin = torch.view_as_real(rotation).flatten(1)
         keys, values = cache.blocks[0].unbind(1)
-        span, holes = (0, self.n_layers), cache.holes
         self.run_layers(
             summed,
             cos_sin,
@@ -135,11 +134,11 @@ class LayerStack:
             values,
             cache.length,
             mask,
-            span,
+            (0, self.n_layers),
             read,
             hidden=hidden,
             features=features,
-            holes=holes,
+            holes=cache.holes,
         )
         return hidden[None]
 
@@ -184,7 +183,7 @@ class LayerStack:
             x.copy_(embedded.view_as(x))
             embedded = None
         sequences = keys.shape[1]
-        rows = x.shape[0] // keys.shape[1]
+        rows = x.shape[0] // sequences
         step = StepStruct(sequences=sequences, rows=rows, at=at, holes=holes)
         # Rows of an expanded tensor are all the same memory.
         cos_sin = cos_sin.contiguous()
@@ -296,7 +295,6 @@ class LevelDrafter:
 
     Attributes:
         log_probs: [nodes, m, n] after every node of this round, by sequence.
-        made: [nodes, D] what layers made of every node; unused by a drafter without features.
     """
 
     def __init__(self, weights: LevelWeights, cache: KVCache, padding: Tensor, nodes: int) -> None:
@@ -306,17 +304,19 @@ class LevelDrafter:
         self._weights = weights
         self._cache = cache
         m = cache.batch
-        memory = torch.empty(nodes, m, weights.outputs)
-        self.log_probs, self.made = memory[..., : weights.n], torch.empty(nodes, weights.width)
+        memory, made = torch.empty(nodes, m, weights.outputs), torch.empty(nodes, weights.width)
+        self.log_probs = memory[..., : weights.n]
         self._parents = torch.empty(nodes, dtype=torch.int64)
-        self._memory = memory, padding.contiguous()
-        self._step = StepStruct(sequences=m, holes=cache.holes)
-        self._step.cos_sin, self._step.n_positions = address(weights.cos_sin), len(weights.cos_sin)
+        self._memory = made, padding.contiguous()
+        cos_sin = weights.cos_sin
+        self._step = StepStruct(
+            sequences=m, holes=cache.holes, cos_sin=address(cos_sin), n_positions=len(cos_sin)
+        )
         _set_cache(self._step, *cache.blocks[0].unbind(1))
         self._level = kernels.LevelStruct(
             parents=address(self._parents),
             padding=address(self._memory[1]),
-            made=address(self.made),
+            made=address(made),
             log_probs=address(memory),
         )
 
@@ -351,7 +351,7 @@ class LevelDrafter:
         level = self._level
         rows = len(tokens)
         nodes = len(parents)
-        tokens = tokens.long().contiguous()
+        tokens = tokens.contiguous()
         k, levels = min(request.k, self._weights.n), request.levels
         size = min(rows, nodes) + levels - 1
         assert nodes + levels - 1 <= len(self._parents) and (
@@ -375,6 +375,27 @@ class LevelDrafter:
             raise IndexError(f"tokens must be below {n}, as many as there are embeddings")
         _raise_if_failed(done < 0, done, self._weights.cos_sin)
         return ids[:done], logp[:done]
+
+
+def weigh_mixtures(
+    sums: Tensor, grid: Tensor, log_probs: Tensor, logits: Tensor, likely: int, rivals: int
+) -> Tensor | None:
+    """Add positions to the sums [2, G] of the vectors [G, m] of a grid, and return the best [m];
+    None where torch takes over.
+
+    log_probs, logits: [m, p, V] and [p, V] float32. likely, rivals: See `History` of kernels.c.
+    """
+    if logits.device.type != "cpu" or not kernels.available():
+        return None
+    *apart, each = log_probs.stride()
+    assert each == logits.stride(1) == 1
+    read = map(address, (log_probs, logits, grid, sums))
+    least = (min(size, log_probs.shape[2]) for size in (likely, rivals))
+    sizes = *apart, logits.stride(0), *log_probs.shape, len(grid), *least
+    best = kernels.library().weigh_mixtures(kernels.HistoryStruct(*read, *sizes))
+    if best < 0:
+        raise MemoryError("there is no memory for the mixtures of a drafter's views")
+    return grid[best]
 
 
 def _set_cache(step: StepStruct, keys: Tensor, values: Tensor) -> None:

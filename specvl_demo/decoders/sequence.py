@@ -153,8 +153,6 @@ class CachedSequence:
         if request.parents[0] < 0:
             self._fed = 0
             self._parents = []
-            self.cache.truncate(self.length)
-            self.cache.mark_committed()
         self.cache.truncate(self.length + self._fed)
         self.cache.require_room(len(tokens) + request.levels - 1)
         base = self.length + late

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specvl_demo.core.transfer import take_rows, to_device
+from specvl_demo.core.transfer import to_device
 from specvl_demo.core.tree import chain
 from specvl_demo.core.types import NO_AUX, AuxRequest, Drafter, LaneStart
 from specvl_demo.decoders.backend import LanguageBackend
@@ -248,9 +248,9 @@ class DreamDrafter(FeatureDrafter):
         super().begin(start)
         self._positions = start.prefill.hidden.shape[0]
 
-    def attention_to_prompt(self, rows: Sequence[int]) -> Tensor:
-        ids = take_rows(torch.cat(self._tokens), rows)
-        return self._head.cross_attention_weights(self._sequence, rows, ids)[:, : self._positions]
+    def attention_to_prompt(self, rows: Sequence[int], tokens: Tensor) -> Tensor:
+        weights = self._head.cross_attention_weights(self._sequence, rows, tokens)
+        return weights[:, : self._positions]
 
 
 def kept_positions(visual: Tensor, importance: Tensor | None, keep: float) -> Tensor:

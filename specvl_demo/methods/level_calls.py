@@ -27,8 +27,7 @@ class LevelCalls(Drafter):
 
     Attributes:
         _pending: Accepted tokens that were not fed yet.
-        _tokens: [n] the nodes fed by each call of this round.
-        _log_probs: [m, n, R] after these nodes, by sequence.
+        _log_probs: [m, n, R] after this round's nodes, by sequence, in one part or several.
         _last_id: Which it can read, if it lacks some of its target's.
     """
 
@@ -42,13 +41,11 @@ class LevelCalls(Drafter):
         weights = backend.level_weights(self._logp)
         self._levels: LevelDrafter | None = None
         if weights is not None:
-            given = sequence.cache, sequence.padding, start.max_nodes
-            self._levels = LevelDrafter(weights, *given)
+            self._levels = LevelDrafter(weights, sequence.cache, sequence.padding, start.max_nodes)
         self._pending: list[int] = []
         self._begin_round()
 
     def _begin_round(self) -> None:
-        self._tokens: list[Tensor] = []
         self._log_probs: list[Tensor] = []
         self._hidden: list[Tensor] = []
 
@@ -75,7 +72,6 @@ class LevelCalls(Drafter):
         x = backend.draft_rows(fed, features, step).expand(sequence.cache.batch, -1, -1)
         hidden = sequence.run_root(x)[:, -1:] if parents[0] < 0 else sequence.extend(x, parents)
         log_probs = self._logp.row_log_probs(hidden)
-        self._tokens.append(tokens)
         self._hidden.append(hidden)
         self._log_probs.append(log_probs)
         return self._logp.mixed(log_probs, inputs.get("weights"))
@@ -84,16 +80,10 @@ class LevelCalls(Drafter):
         levels = self._levels
         if levels is None or request.draws is not None:
             return super().draft_level(request)
-        sequence, nodes = self._sequence, request.tokens
-        fed = self._as_fed(nodes, request.parents)
-        first = 0 if request.parents[0] < 0 else sequence.fed
+        sequence = self._sequence
+        fed = self._as_fed(request.tokens, request.parents)
         ids, logp = sequence.draft_levels(levels, fed, request, **self._inputs())
-        if request.levels > 1:
-            nodes = torch.cat((nodes, ids[len(nodes) - 1 : -1, 0]))
-        made = slice(first, sequence.fed)
-        self._tokens.append(nodes)
-        self._hidden.append(levels.made[None, made])
-        self._log_probs.append(levels.log_probs[made].transpose(0, 1))
+        self._log_probs = [levels.log_probs[: sequence.fed].transpose(0, 1)]
         return Level(ids, logp, logp)
 
     def _as_fed(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:

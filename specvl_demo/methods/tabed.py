@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core import highest
-from specvl_demo.core.sampling import probabilities
+from specvl_demo.core.sampling import warp_logits
 from specvl_demo.core.types import LaneStart
+from specvl_demo.decoders.layer_stack import weigh_mixtures
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Lesson, Settings, setting
 from specvl_demo.methods.policies import (
@@ -52,15 +53,15 @@ class MixtureSettings(Settings):
     )
 
 
-def weight_grid(views: int, steps: int) -> Tensor:
-    """Return all weights `[G, views]` in {0, 1/steps, …, 1} that sum to 1 (TABED B.2).
+def weight_grid(views: int) -> Tensor:
+    """Return all weights `[G, views]` in {0, 0.1, …, 1} that sum to 1 (TABED B.2).
 
     Ordered as nested loops with view 0 outermost: from no weight for it to all.
     """
     # A vector is given by where views - 1 bars stand among as many steps.
-    last = steps + views - 1
+    last = GRID_STEPS + views - 1
     bars = torch.tensor([(-1, *bar, last) for bar in combinations(range(last), views - 1)])
-    return (bars.diff() - 1).float() / steps
+    return (bars.diff() - 1).float() / GRID_STEPS
 
 
 def divergence(target: Tensor, draft: Tensor) -> Tensor:
@@ -73,21 +74,24 @@ def divergence(target: Tensor, draft: Tensor) -> Tensor:
 class Mixture(Mixer):
     """Learns the weights `[m]` of m views from their history (TABED: equal, without any).
 
-    The history is the sum, over all verified positions, of what the rule needs, then of whether
-    each view's likeliest token was the target's.
+    The history is the sum, over all verified positions, of whether a mixture's likeliest token was
+    the target's, and of its error [2, G], for G vectors of weights; those of single views, if the
+    rule is not the grid's.
     """
 
     def __init__(self, settings: MixtureSettings) -> None:
         self.settings = settings
         self._counted = 0
-        self._sums: Tensor | None = None
 
     def begin(self, start: LaneStart, views: Sequence[str]) -> None:
         super().begin(start, views)
-        self.grid = weight_grid(len(views), GRID_STEPS).to(self.weights.device)
-        # Where the grid gives all weight to one view, in the order of views.
-        self._alone = self.grid.argmax(0)
         self._sampling = start.sampling
+        self._by_grid = self.settings.weights == "w-grid"
+        grid = weight_grid(len(views)) if self._by_grid else torch.eye(len(views))
+        self.grid = grid.to(self.weights.device)
+        self._sums = self.grid.new_zeros(2, len(grid))
+        # Where the grid gives all weight to one view, in the order of views.
+        self._alone = grid.argmax(0)
 
     def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
         """Add a round's verified positions and compute the next round's weights.
@@ -97,13 +101,19 @@ class Mixture(Mixer):
         """
         if not tokens:
             return
+        self._counted += len(tokens)
         # choice: the distribution that the target samples from, after temperature and cuts (as in
         # the reference).
-        target = probabilities(logits[:, : logp.shape[-1]], self._sampling)
-        total = self._statistics(logp, target).sum(0)
-        self._sums = total if self._sums is None else self._sums + total
-        self._counted += len(tokens)
-        self.weights = self._solve_weights(self._sums)
+        logits = warp_logits(logits[:, : logp.shape[-1]], self._sampling)
+        statistics = self._view_statistics
+        if self._by_grid:
+            best = weigh_mixtures(self._sums, self.grid, logp, logits, _LIKELY, _RIVALS)
+            if best is not None:
+                self.weights = best
+                return
+            statistics = self._grid_statistics
+        self._sums += torch.stack(statistics(logp.transpose(0, 1), logits.softmax(-1))).sum(1)
+        self.weights = self._solve_weights()
 
     def round_notes(self) -> Mapping[str, Any]:
         """Return this round's `weights` by view, and how often each was right, of `counted`."""
@@ -111,31 +121,27 @@ class Mixture(Mixer):
             "weights": dict(zip(self.views, self.weights.tolist(), strict=True)),
             "counted": self._counted,
         }
-        if self._sums is not None:
-            counts = map(int, self._sums[-len(self.views) :].tolist())
+        if self._counted:
+            counts = map(int, self._sums[0, self._alone].tolist())
             notes["matches"] = dict(zip(self.views, counts, strict=True))
         return notes
 
-    def _statistics(self, logp: Tensor, target: Tensor) -> Tensor:
-        """Return `[p, S]`: a row per position, whose width depends on the rule; the last m columns
-        are the views' own matches.
+    def _view_statistics(self, logp: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Return by position and view [p, m] whether it was right, and its divergence if needed.
 
         # choice: a view is right if it predicts the target's likeliest token. The reference
         compares single views with emitted tokens. Under greedy decoding this is the same, and
         otherwise a relaxed verifier cannot reward a view for its own mistakes.
         """
-        if self.settings.weights == "w-grid":
-            return self._grid_statistics(logp, target)
-        drafted = logp.exp().transpose(0, 1)
+        drafted = logp.exp()
         matches = (drafted.argmax(-1) == target.argmax(-1, keepdim=True)).float()
-        if self.settings.weights == "kld":
-            return torch.cat([divergence(target[:, None], drafted), matches], dim=1)
-        return matches
+        if self.settings.weights == "uniform":
+            return matches, matches
+        return matches, divergence(target[:, None], drafted)
 
-    def _grid_statistics(self, logp: Tensor, target: Tensor) -> Tensor:
-        """Return [p, 2G + m]: by weight vector, whether the mixture predicts the target's token,
-        and its error; then the views' own matches. The error omits the target's own entropy, which
-        is the same for all vectors.
+    def _grid_statistics(self, logp: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Return by position and weight vector [p, G] whether the mixture predicts the target's
+        token, and its error, which omits the target's own entropy: that is the same for all.
 
         # choice: the error is summed only over the target's likeliest tokens, and only each view's
         likeliest other tokens can outrank the target's token. Over the whole vocabulary, this took
@@ -143,36 +149,29 @@ class Mixture(Mixer):
         """
         size = target.shape[-1]
         weight, likely = highest.topk(target, min(_LIKELY, size))
-        _, rivals = highest.topk(logp.transpose(0, 1).flatten(0, 1), min(_RIVALS, size))
-        rivals = rivals.view(len(target), -1)
-        ids = torch.cat((likely, rivals), dim=1).unsqueeze(1).expand(-1, len(self.views), -1)
-        mixed = self.grid @ logp.transpose(0, 1).gather(-1, ids).exp_()
+        _, rivals = highest.topk(logp.flatten(0, 1), min(_RIVALS, size))
+        ids = torch.cat((likely, rivals.view(len(target), -1)), dim=1).unsqueeze(1)
+        mixed = self.grid @ logp.gather(-1, ids.expand(-1, len(self.views), -1)).exp_()
         # The target's own token is the first of its likeliest, and may be a rival besides, which
         # some processors' products round differently.
         counts = (mixed[..., 0] >= mixed.amax(-1) * (1 - 1e-6)).float()
         logp_of_likely = _safe_log(mixed[..., : weight.shape[-1]])
-        errors = (logp_of_likely @ weight.neg_().unsqueeze(-1)).squeeze(-1)
-        return torch.cat((counts, errors, counts[:, self._alone]), dim=1)
+        # Rounding can make it slightly negative.
+        return counts, -torch.einsum("pgl,pl->pg", logp_of_likely, weight).clamp_max(0)
 
-    def _solve_weights(self, sums: Tensor) -> Tensor:
-        """Return weights `[m]` from the summed statistics, by the rule in the settings."""
+    def _solve_weights(self) -> Tensor:
+        """Return weights `[m]` from the sums, by the rule in the settings."""
+        counts, errors = self._sums
         if self.settings.weights == "uniform":
             return self.weights
-        if self.settings.weights == "w-grid":
-            return self._best_on_grid(sums)
-        # choice: the published code normalises the inverse errors; the paper prints their softmax.
-        # A view without any error gets a huge finite weight, as in that code.
-        raw = sums[: len(self.views)].reciprocal().clamp_max(1e11)
-        return raw / raw.sum()
-
-    def _best_on_grid(self, sums: Tensor) -> Tensor:
-        """Return the vector with most matches; ties go to the least divergence, then to the first
-        vector (the reference's objective).
-        """
-        size = self.grid.shape[0]
-        counts, errors = sums[:size], sums[size : 2 * size]
+        if self.settings.weights == "kld":
+            # choice: the published code normalises the inverse errors; the paper prints their
+            # softmax. A view without any error gets a huge finite weight, as in that code.
+            raw = errors.reciprocal().clamp_max(1e11)
+            return raw / raw.sum()
+        # The vector with most matches; ties go to the least divergence, then to the first vector
+        # (the reference's objective), which has the least weight on view 0. Ties up to rounding.
         error = errors.masked_fill(counts < counts.max(), torch.inf)
-        # Ties up to rounding; argmax returns the first, which has the least weight on view 0.
         return self.grid[(error <= error.min() * (1 + 1e-6)).int().argmax()]
 
 

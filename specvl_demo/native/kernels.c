@@ -1052,3 +1052,71 @@ int draft_levels(const Drafting *d, const Step *whole, const Level *l, int64_t l
   free(memory);
   return drafted;
 }
+
+/* What TABED's search for weights learns from the positions of a round (arXiv 2601.20357, B.2). */
+typedef struct {
+  const float *log_probs; /* Of the views: `view` and `position` are how far each is from the next. */
+  const float *logits;    /* The target's, [positions, n], rows apart by `row`. */
+  const float *grid;      /* [vectors, views] the weights that are tried. */
+  float *sums; /* [2, vectors] so far: at how many positions a mixture's likeliest token was the
+                  target's, and its error. */
+  int64_t view, position, row, views, positions, n, vectors, likely, rivals;
+} History;
+
+/* Add these positions to the sums, and return the vector with most matches; ties go to the least
+ * error, then, up to rounding, to the first vector. -1 without memory.
+ *
+ * The error is the sum of -p log q over the target's `likely` likeliest tokens: its own entropy is
+ * the same for all vectors. Only a view's `rivals` likeliest tokens can outrank the target's. */
+int weigh_mixtures(const History *h) {
+  int64_t most = h->likely + h->views * h->rivals, columns = (most + 15) / 16 * 16;
+  float *memory = malloc((2 * most + h->n + (h->views + 2) * columns) * sizeof(float));
+  if (!memory) return -1;
+  int64_t *ids = (int64_t *)memory; /* The target's likeliest tokens, then those of each view. */
+  float *row = memory + 2 * most, *p = row + h->n, *best = p + columns, *drafted = best + columns;
+  float *matches = h->sums, *errors = h->sums + h->vectors;
+  for (int64_t at = 0; at < h->positions; at++) {
+    const float *views = h->log_probs + at * h->position;
+    /* 1. The tokens that count, the target's own first. */
+    memcpy(row, h->logits + at * h->row, h->n * sizeof(float));
+    log_softmax(row, 1, h->n, NULL, 0);
+    find_best(row, h->n, h->likely, ids, p);
+    for (int64_t v = 0; v < h->views; v++)
+      find_best(views + v * h->view, h->n, h->rivals, ids + h->likely + v * h->rivals, best);
+    /* 2. Their probabilities; for the target rivals have none. */
+    for (int64_t i = h->likely; i < columns; i++) p[i] = -INFINITY;
+    for (int64_t v = 0; v < h->views; v++)
+      for (int64_t i = 0; i < columns; i++)
+        drafted[v * columns + i] = i < most ? views[v * h->view + ids[i]] : -INFINITY;
+    for (int64_t i = 0; i < columns; i += LANES) store(p + i, exponential(load(p + i)));
+    for (int64_t i = 0; i < h->views * columns; i += LANES)
+      store(drafted + i, exponential(load(drafted + i)));
+    /* 3. What each mixture q makes of them: a probability of 0 counts as the smallest float. */
+    for (int64_t g = 0; g < h->vectors; g++) {
+      Sixteen error = {{{0}}};
+      Floats highest = all(0);
+      float own = 0;
+      for (int64_t i = 0; i < columns; i += LANES) {
+        Floats q = all(0);
+        for (int64_t v = 0; v < h->views; v++)
+          q = fused(all(h->grid[g * h->views + v]), load(drafted + v * columns + i), q);
+        if (i == 0) own = q[0];
+        highest = larger(highest, q);
+        error.part[i / LANES % PARTS] -= load(p + i) * logarithm(larger(q, all(1.17549435e-38f)));
+      }
+      /* The target's token may be a rival besides. */
+      matches[g] += own >= largest_lane(highest) * (1 - 1e-6f);
+      errors[g] += larger(all(sum_lanes(error)), all(0))[0]; /* Rounding can make it negative. */
+    }
+  }
+  free(memory);
+  /* 4. The best of them. */
+  int chosen = 0, first = 0;
+  for (int g = 1; g < h->vectors; g++) {
+    float gain = matches[g] - matches[chosen];
+    if (gain > 0 || (gain == 0 && errors[g] < errors[chosen])) chosen = g;
+  }
+  float bound = errors[chosen] * (1 + 1e-6f);
+  while (first < chosen && (matches[first] < matches[chosen] || errors[first] > bound)) first++;
+  return first;
+}

@@ -220,3 +220,23 @@ INLINE Floats exponential(Floats x) {
   Ints power = ((Ints)shifted - (Ints)all(ROUNDER) + 127) << 23; /* 2^n as a float. */
   return (Floats)(~small & (Ints)(y * (Floats)power));
 }
+
+/* The logarithm of normal numbers above 0, to about one unit in the last place. */
+INLINE Floats logarithm(Floats x) {
+  const int32_t root = 0x3f3504f3; /* sqrt(1/2), from which on x is m 2^n with an m of 1 or more. */
+  Ints power = ((Ints)x - root) >> 23;
+  Floats n = __builtin_convertvector(power, Floats);
+  x = (Floats)((Ints)x - (power << 23)) - 1.0f;
+  Floats y = all(7.0376836292e-2f), square = x * x;
+  y = fused(y, x, all(-1.1514610310e-1f));
+  y = fused(y, x, all(1.1676998740e-1f));
+  y = fused(y, x, all(-1.2420140846e-1f));
+  y = fused(y, x, all(1.4249322787e-1f));
+  y = fused(y, x, all(-1.6668057665e-1f));
+  y = fused(y, x, all(2.0000714765e-1f));
+  y = fused(y, x, all(-2.4999993993e-1f));
+  y = fused(y, x, all(3.3333331174e-1f));
+  y = fused(n, all(-2.12194440e-4f), y * x * square);
+  y = fused(square, all(-0.5f), y) + x;
+  return fused(n, all(0.693359375f), y);
+}

@@ -161,4 +161,4 @@ class VLMSession:
     def commit(self, path: Sequence[int]) -> None:
         self._sequence.commit_nodes(path)
         if self._recomputes:
-            self._answer.append(take_rows(self._tokens, list(path)))
+            self._answer.append(take_rows(self._tokens, path))

@@ -105,8 +105,8 @@ def test_what_is_recorded_is_the_attention_that_drafted(monkeypatch, preset: str
             drafted.extend(self.attention_weights(x, keys, free if mask is None else mask))
         return forward(self, x, keys, values, mask)
 
-    def compare(self: DreamDrafter, rows: Sequence[int]) -> Tensor:
-        found = looked(self, rows)
+    def compare(self: DreamDrafter, rows: Sequence[int], tokens: Tensor) -> Tensor:
+        found = looked(self, rows, tokens)
         fed = drafted[-self._sequence.fed :]
         for row, weights in zip(rows, found, strict=True):
             own = fed[row][: len(weights)]

@@ -131,5 +131,16 @@ int main(void) {
       tell("wide product", kind * 100 + rows, made, rows * w.n * sizeof(float));
     }
   }
+  for (int64_t views = 2; views < 4; views++) {
+    enum { N = 200, AT = 5, TRIED = 11 };
+    float *drafted = numbers(views * AT * N, 9), *grid = numbers(TRIED * views, 1);
+    float sums[2 * TRIED] = {0};
+    for (int i = 0; i < TRIED * views; i++) grid[i] *= grid[i];
+    log_softmax(drafted, views * AT, N, NULL, 0);
+    History history = {drafted, numbers(AT * N, 9), grid, sums, AT * N, N, N, views, AT, N,
+                       TRIED,   64,                 8};
+    int best = weigh_mixtures(&history);
+    tell("mixtures", 100 * views + best, sums, sizeof sums);
+  }
   return 0;
 }
