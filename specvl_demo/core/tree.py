@@ -166,13 +166,14 @@ class DraftTree:
         return len(self.shape)
 
 
-def shape_of_rank_paths(paths: Sequence[Sequence[int]]) -> tuple[TreeShape, tuple[int, ...]]:
+def shape_of_rank_paths(paths: Sequence[tuple[int, ...]]) -> tuple[TreeShape, tuple[int, ...]]:
     """Return the shape of a tree given as rank paths, and every node's rank among its siblings.
 
-    A path (a, b) is the b-th likeliest token after the a-th likeliest token after the root; nodes
-    are numbered by (length, path). The root has rank 0. Every prefix of a path must be a path too.
+    A path (a, b) is the b-th likeliest token after the a-th likeliest token after the root. Nodes
+    are numbered depth first, so that an accepted path is often the first rows of a cache, which
+    stay where they are. The root has rank 0. Every prefix of a path must be a path too.
     """
-    order = sorted({tuple(p) for p in paths}, key=lambda p: (len(p), p))
+    order = sorted(paths)
     number = {(): 0, **{path: i + 1 for i, path in enumerate(order)}}
     shape = shape_of((-1, *(number[path[:-1]] for path in order)))
     return shape, (0, *(path[-1] for path in order))

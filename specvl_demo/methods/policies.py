@@ -7,10 +7,11 @@ follows the drafter's entropy, is in `sage.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice
-from typing import Any, NamedTuple
+from functools import lru_cache
+from itertools import accumulate, groupby, islice
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -130,85 +131,67 @@ class StaticSettings(PolicySettings):
 class StaticTree(Policy):
     """Fills a fixed tree of rank paths: (a, b) is the b-th likeliest after the a-th likeliest.
 
-    Runs one drafter forward per level, over the level's inner nodes. Every prefix of a path must be
-    a path too. At a temperature with shared draws, the token sampled with the target's random
-    numbers has the first rank everywhere.
+    Its inner nodes are fed: the path of likeliest tokens by the first call, if the drafter goes on
+    by itself; the others by one call a level. Every prefix of a path must be a path too. At a
+    temperature with shared draws, the token sampled with the target's random numbers has the first
+    rank everywhere.
     """
 
-    def __init__(self, paths: Sequence[Sequence[int]] = EAGLE_TREE) -> None:
-        self._shape, self._ranks = shape_of_rank_paths(paths)
-        self.max_nodes = len(self._shape)
-        # Inner nodes are fed, in their order.
-        inner = (node for node in range(self.max_nodes) if self._shape.children[node])
-        self._row_of = {node: row for row, node in enumerate(inner)}
-        self._levels: tuple[_StaticLevel, ...] | None = None
+    def __init__(self, paths: Sequence[Sequence[int]] = EAGLE_TREE, top: int = 1) -> None:
+        """top: After each fed node so many tokens are drafted, or as many as the tree has ranks."""
+        self._paths = tuple(map(tuple, paths))
+        self.max_nodes = 1 + len(self._paths)
+        self._top = max(top, *(1 + max(path) for path in self._paths))
 
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
-        """Draft the tree; branches deeper than `room` are left out."""
-        if self._levels is None:
-            self._levels = tuple(self._make_levels(root.device))
-        tokens = [root]
-        logps = [torch.zeros(1, device=root.device)]
-        shape = chain(0)
-        for depth, level in enumerate(self._levels[:room]):
-            # 1. Feed the inner nodes of the level above: the others have no children.
-            feed = tokens[-1].index_select(0, level.feed)
-            request = LevelRequest(feed, level.parents, level.top, depth, draws)
-            drafted = drafter.draft_level(request)
-            if drafted is None:
+        """Draft the tree; branches deeper than `room`, or than the drafter drafts, are left out."""
+        paths = tuple(path for path in self._paths if len(path) <= room)
+        likeliest = sum(not any(path) for path in paths) or 1
+        request = LevelRequest(root, (-1,), self._top, 0, draws, likeliest)
+        level = drafter.draft_level(request) if paths else None
+        if level is None:
+            return DraftTree(root, chain(0))
+        tokens, logp, _ = level
+        drafted = self._top, len(tokens), root.device
+        shape, rows, calls, born = _plan_static(paths, *drafted)
+        for feed, parents, depth in calls:
+            request = LevelRequest(tokens.take(feed), parents, self._top, depth, draws)
+            level = drafter.draft_level(request)
+            if level is None:
+                paths = tuple(path for path in paths if len(path) <= depth)
+                shape, rows, _, born = _plan_static(paths, *drafted)
                 break
-            # 2. Of the `top` tokens after each, take those whose rank the tree has there.
-            tokens.append(drafted.tokens.flatten().index_select(0, level.born))
-            logps.append(drafted.logp.flatten().index_select(0, level.born))
-            shape = level.shape
-        # 3. Inner nodes were fed, in their order; those of the last level never are.
-        last = len(tokens[-1])
-        rows = [self._row_of.get(node, -1) for node in range(len(shape) - last)]
-        fed = (*rows, *[-1] * last)
-        return DraftTree(torch.cat(tokens), shape, logp=torch.cat(logps), rows=fed)
+            tokens, logp = torch.cat((tokens, level.tokens)), torch.cat((logp, level.logp))
+        tokens = torch.cat((root, tokens.take(born)))
+        return DraftTree(tokens, shape, torch.cat((logp.new_zeros(1), logp.take(born))), rows)
 
-    def _make_levels(self, device: torch.device) -> Iterator[_StaticLevel]:
-        whole, ranks = self._shape, self._ranks
-        first = 0  # index of the first node of the level that is fed
-        for depth in range(max(whole.depth)):
-            stop = first + whole.depth.count(depth)
-            born = range(stop, stop + whole.depth.count(depth + 1))
-            fed = [node for node in range(first, stop) if whole.children[node]]
-            top = 1 + max(ranks[node] for node in born)
-            places = [fed.index(whole.parent[node]) * top + ranks[node] for node in born]
-            yield _StaticLevel(
-                feed=to_device([node - first for node in fed], device),
-                parents=tuple(self._row_of.get(whole.parent[node], -1) for node in fed),
-                top=top,
-                born=to_device(places, device),
-                shape=shape_of(whole.parent[: born.stop]),
-            )
-            first = stop
+
+@lru_cache(maxsize=64)
+def _plan_static(
+    paths: tuple[tuple[int, ...], ...], top: int, ahead: int, device: torch.device
+) -> tuple[TreeShape, list[int], list[tuple[Tensor, list[int], int]], Tensor]:
+    """Return how a fixed tree is drafted, of which the first call fed so many nodes: its shape and
+    rows; calls, each of which of the drafted tokens are fed, the rows of their parents and their
+    depth; and which of them the nodes are [T - 1]. They are numbered as they came, `top` a row.
+    """
+    shape, ranks = shape_of_rank_paths(paths)
+    inner = [node for node in range(len(shape)) if shape.children[node]]
+    order = sorted(inner, key=lambda node: (node >= ahead, shape.depth[node]))
+    row = {node: row for row, node in enumerate(order)}
+    at = [top * row.get(above, 0) + rank for above, rank in zip(shape.parent, ranks, strict=True)]
+    calls = []
+    for depth, group in groupby(order[ahead:], lambda node: shape.depth[node]):
+        feed = [at[node] for node in group]
+        calls.append((to_device(feed, device), [place // top for place in feed], depth))
+    rows = [row.get(node, -1) for node in range(len(shape))]
+    return shape, rows, calls, to_device(at[1:], device)
 
 
 def static_tree(settings: StaticSettings) -> StaticTree:
     """Make the 25-path tree, or as much of it as fits."""
     return StaticTree(trim_paths(EAGLE_TREE, settings.tree_nodes - 1))
-
-
-class _StaticLevel(NamedTuple):
-    """One level of a fixed tree.
-
-    Attributes:
-        feed: [k] which of the previous level's nodes are fed.
-        parents: The drafter rows of their parents.
-        top: How many ranks are needed.
-        born: Where each new node is in the `top` ranks of the fed nodes, read line by line.
-        shape: The whole tree down to the new nodes.
-    """
-
-    feed: Tensor
-    parents: tuple[int, ...]
-    top: int
-    born: Tensor
-    shape: TreeShape
 
 
 STATIC_TREE = Part(

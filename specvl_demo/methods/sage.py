@@ -234,8 +234,8 @@ class DepthFeedback:
 
 
 class RootRecorder(Drafter):
-    """Passes calls on to a drafter, and records its highest log-probabilities at the root: `root`
-    [at most TOP_K].
+    """Passes calls on to a drafter, which is asked for TOP_K tokens, and records their
+    log-probabilities at the root: `root` [at most TOP_K].
     """
 
     def __init__(self, drafter: Drafter) -> None:
@@ -252,12 +252,10 @@ class RootRecorder(Drafter):
     def draft_level(self, request: LevelRequest) -> Level | None:
         if request.draws is not None:
             return super().draft_level(request)
-        if self.root is not None:
-            return self._drafter.draft_level(request)
-        level = self._drafter.draft_level(replace(request, k=max(request.k, TOP_K)))
-        if level is not None:
-            self.root = level.logp[0, :TOP_K]
-        return level and Level(*(part[:, : request.k] for part in level))
+        level = self._drafter.draft_level(request)
+        if self.root is None and level is not None:
+            self.root = level.logp[0]
+        return level
 
 
 class EntropyTree(Policy):
@@ -283,9 +281,12 @@ class EntropyTree(Policy):
             request = LevelRequest(root, (-1,), TOP_K, 0, draws, min(tree_plan.depth, room))
             tree = grow_tree(self, recorder, request, n_children=tree_plan.n_drafted)
         else:
-            static = trim_paths(EAGLE_TREE, self.settings.max_nodes - 1)
-            ranks = static if self._top is None else template(self._top, tree_plan)
-            tree = StaticTree(ranks).propose(recorder, root, room, draws)
+            ranks = (
+                template(self._top, tree_plan)
+                if self._top
+                else trim_paths(EAGLE_TREE, self.settings.max_nodes - 1)
+            )
+            tree = StaticTree(ranks, TOP_K).propose(recorder, root, room, draws)
         sizes = Counter(tree.shape.depth[1:])
         notes = {
             "alpha": round(tree_plan.alpha, 4),
