@@ -129,7 +129,7 @@ def test_run_clears_the_lanes_at_once_and_never_takes_an_answer_away(opened):
 
 
 def test_a_question_that_the_race_does_not_answer_greys_it(opened):
-    """Another question greys the race and says so; back again, it is lit; an example fills both."""
+    """Another question greys the race and says so; an example fills both, and the race is lit."""
     finish_replay(opened)
     stage, notice = opened.locator(".vl-stage"), opened.locator(".vl-notice")
     opened.locator("#vl-question").fill("Another question?")
@@ -143,16 +143,7 @@ def test_a_question_that_the_race_does_not_answer_greys_it(opened):
     choose(opened, "scene", 2)
     expect(stage).not_to_have_class(re.compile("outdated"))
     expect(notice).to_have_text("")
-    for example, question in (
-        ("lossy", "Describe everything."),
-        ("scene", "What is in the picture?"),
-    ):
-        opened.locator(f"[data-example={example}]").click()
-        expect(opened.locator(".vl-question")).to_have_text(question)
-        expect(opened.locator("#vl-question")).to_have_value(question)
-        chosen = opened.evaluate("specvl.form.request.methods")
-        raced = opened.evaluate("specvl.race.list.slice(1).map((lane) => lane.begin.method)")
-        assert raced == chosen
+    expect(opened.locator("#vl-question")).to_have_value("What is in the picture?")
 
 
 def test_what_a_pair_never_learnt_is_said_before_and_over_the_answer(opened):
@@ -253,10 +244,9 @@ def test_a_browser_that_denies_its_storage_starts_the_page(browser, url: str):
 
 
 def test_a_reload_during_a_race_says_that_it_was_not_kept(opened):
-    """The form is there, above a recorded race, lit; the stream that the reload cuts is no error on
-    the console. Which race is shown otherwise is tested in tests/js/state.test.js.
+    """The stream that the reload cuts is no error on the console. What is shown then is tested in
+    tests/js/state.test.js.
     """
-    stage, heading = opened.locator(".vl-stage"), opened.locator(".vl-question")
     opened.evaluate("() => { specvl.form.request.sampling.max_new_tokens = 600; }")
     opened.locator("#vl-question").fill("What is new?")
     opened.locator("#vl-run").click()
@@ -264,9 +254,6 @@ def test_a_reload_during_a_race_says_that_it_was_not_kept(opened):
     said = "The race that ran when the page was left was not kept."
     reload(opened)
     expect(opened.locator(".vl-notice")).to_have_text(said)
-    expect(opened.locator("#vl-question")).to_have_value("What is new?")
-    expect(heading).to_have_text("What is in the picture?")
-    expect(stage).not_to_have_class(re.compile("outdated"))
 
 
 def test_a_result_is_shared_as_one_file(opened, tmp_path: Path):
