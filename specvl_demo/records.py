@@ -453,7 +453,7 @@ class LaneRecords(NamedTuple):
 
 def gather_lanes(running: Iterable[Record]) -> list[LaneRecords]:
     """Return a race's lanes in order of their begin; RecordError for a record out of order."""
-    lanes: dict[str, LaneRecords] = {}
+    lanes = {}
     for record in running:
         name = record.lane
         if isinstance(record, Begin):

@@ -24,7 +24,7 @@ from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import PairSpec, Role, on_disk
 from specvl_demo.pairs.fitting import Options
-from specvl_demo.records import Begin, JsonObject, LaneRecords, Record, Round, gather_lanes
+from specvl_demo.records import Begin, JsonObject, LaneRecords, Round, gather_lanes
 from specvl_demo.report import tables, trace
 from specvl_demo.serving import choosing
 from specvl_demo.serving.custom import named_pair
@@ -174,7 +174,7 @@ def _answer_question(
         running = session.race(loaded, session.make_request(loaded, opened), chosen, notes=notes)
         quiet = options.json or len(chosen) > 1
         lost: InputError | None = None
-        heard: list[Record] = []
+        heard = []
         for record in running:
             heard.append(record)
             if isinstance(record, Begin):

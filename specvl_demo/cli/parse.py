@@ -316,7 +316,6 @@ def run_command(options: argparse.Namespace) -> int:
             pairs.find(options.pair)
         # Inside the try: the files named by SPECVL_METHODS are read with the command's imports, and
         # may be missing.
-        command = getattr(importlib.import_module(f"specvl_demo.{module}"), function)
-        return int(command(options))
+        return int(getattr(importlib.import_module(f"specvl_demo.{module}"), function)(options))
     except (ValueError, FileNotFoundError) as reason:
         raise InputError(str(reason)) from None

@@ -12,7 +12,7 @@ import torch
 
 from specvl_demo import places
 from specvl_demo.decoders import packed_linear
-from specvl_demo.pairs import PairSpec, on_disk
+from specvl_demo.pairs import on_disk
 from specvl_demo.pairs.machine import detect_machine, processor_name, versions
 from specvl_demo.records import JsonObject
 
@@ -42,7 +42,8 @@ def collect_facts(loaded: LoadedPair | None = None) -> JsonObject:
         plan = loaded.plan
         facts |= {"device": plan.device, "dtype": plan.dtype, "quantised": plan.quantised}
         facts["kernels"] = plan.device == "cpu" and packed_linear.has_kernels()
-        facts["weights"] = weight_fingerprints(loaded.pair)
+        models = {"target": loaded.pair.target, **loaded.pair.drafters}
+        facts["weights"] = {role: on_disk.fingerprint(model) for role, model in models.items()}
     return facts
 
 
@@ -53,12 +54,6 @@ def git_commit() -> str | None:
     head = _git("rev-parse", "--short=12", "HEAD")
     changed = head and _git("status", "--porcelain", "--untracked-files=no", "--", "specvl_demo")
     return f"{head}+" if changed else head or None
-
-
-def weight_fingerprints(pair: PairSpec) -> dict[str, str | None]:
-    """Return the hash or the hub's revision of every checkpoint; None if unknown."""
-    drafters = {str(role): on_disk.fingerprint(model) for role, model in pair.drafters.items()}
-    return {"target": on_disk.fingerprint(pair.target), **drafters}
 
 
 def _git(*words: str) -> str:

@@ -62,15 +62,15 @@ def file_questions(name: str, n: int, n_frames: int = 8) -> list[Question]:
         raise ValueError(f"There is no file {name}; a line of JSON for each question is needed.")
     find = partial(find_file, folders=(path.parent / "images", path.parent))
     with path.open(encoding="utf-8-sig") as file:
-        lines = read_lines(file, path.name, partial(read, find=find), n_frames)
-        questions = list(islice(lines, n))
+        read_line = partial(read, find=find)
+        questions = list(islice(read_lines(file, path.name, read_line, n_frames), n))
     if not questions:
         raise ValueError(f"{name} has no questions.")
     return questions
 
 
 def group_by_kind(questions: Iterable[Question]) -> dict[str, list[Question]]:
-    kinds: dict[str, list[Question]] = defaultdict(list)
+    kinds = defaultdict[str, list[Question]](list)
     for question in questions:
         kinds[question.kind].append(question)
     return kinds

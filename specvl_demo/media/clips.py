@@ -237,8 +237,8 @@ def _seek_frames(
 ) -> tuple[list, list[float]]:
     import cv2
 
-    frames: list[np.ndarray] = []
-    exact: list[float] = []
+    frames = []
+    exact = []
     video = open_clip(source)
     for frame, moment in moments:
         if video.set(cv2.CAP_PROP_POS_MSEC, 1000 * times[frame]) and video.grab():

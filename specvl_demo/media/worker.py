@@ -132,7 +132,7 @@ def main() -> NoReturn:
         sandbox.seal_process()
         threading.Thread(target=_exit_with_parent, daemon=True).start()
         os.write(1, READY)
-        for item, source in zip(job["items"], sources, strict=True):
+        for item, source in zip(job["items"], sources):
             write_result(item, source, heard, job["n_frames"], limits)
     os._exit(0)
 

@@ -158,8 +158,7 @@ def _build_level(folder: Path, level: CpuLevel) -> Path:
 
 
 def _run_command(command: list[str]) -> bytes:
-    done = subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
-    return done.stdout
+    return subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S).stdout
 
 
 def _runs_on_system(level: CpuLevel) -> bool:

@@ -101,17 +101,13 @@ class PairSpec:
     describe: Mapping[str, str] = field(default_factory=DESCRIBE.copy)
 
     @property
-    def checkpoints(self) -> list[Checkpoint]:
-        return [self.target, *self.drafters.values()]
-
-    @property
     def display_name(self) -> str:
         """How messages name it: by its id, or by the folders of a user's own two models."""
         return self.title if self.id == CUSTOM else self.id
 
     @property
     def shipped(self) -> bool:
-        return all(checkpoint.shipped for checkpoint in self.checkpoints)
+        return all(model.shipped for model in (self.target, *self.drafters.values()))
 
 
 def from_json(text: str) -> tuple[PairSpec, ...]:

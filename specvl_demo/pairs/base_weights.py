@@ -66,7 +66,7 @@ def problem(delta: Path) -> str | None:
         if assembled_folder(delta).is_dir() or gguf_file().is_file():
             return None
     except OSError as fault:  # the folder of another user
-        return _unreadable_cache(fault)
+        return _why_no_cache("read", fault)
     return f"Its language model is not here: `{COMMAND}` fetches {SMOLLM2.megabytes} MB once."
 
 
@@ -122,7 +122,7 @@ def checked_gguf() -> Path:
     try:
         digest = fingerprints.sha256(cached)
     except OSError as fault:  # the file of another user
-        raise ValueError(_unreadable_cache(fault)) from None
+        raise ValueError(_why_no_cache("read", fault)) from None
     if digest != SMOLLM2.sha256:
         raise ValueError(f"{cached} is damaged or is another file: `{COMMAND}` fetches it again.")
     return cached
@@ -140,10 +140,7 @@ def fresh_folder() -> Iterator[Path]:
         root.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=root))
     except OSError as fault:
-        raise ValueError(
-            f"{root} cannot be written ({fault.strerror}); set {CACHE_VARIABLE} to use another"
-            " folder."
-        ) from None
+        raise ValueError(_why_no_cache("written", fault)) from None
     for left in root.glob(f"{UNFINISHED}*"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > LEFT_S:
@@ -164,10 +161,9 @@ def publish_folder(made: Path, place: Path) -> Path:
     return place
 
 
-def _unreadable_cache(fault: OSError) -> str:
-    return (
-        f"{cache()} cannot be read ({fault.strerror}); set {CACHE_VARIABLE} to use another folder."
-    )
+def _why_no_cache(done: str, fault: OSError) -> str:
+    folder = f"{cache()} cannot be {done} ({fault.strerror})"
+    return f"{folder}; set {CACHE_VARIABLE} to use another folder."
 
 
 def _check_hash(file: Path, sha256: str) -> None:

@@ -207,7 +207,7 @@ class MachineLoad:
         return self._share(watched, wall) if self._watchers else None
 
     def _seconds_since_start(self) -> tuple[float, ...]:
-        return tuple(now - then for now, then in zip(self._read_clocks(), self._start, strict=True))
+        return tuple(now - then for now, then in zip(self._read_clocks(), self._start))
 
     @staticmethod
     def _share(seconds: float, wall: float) -> float | None:
@@ -242,8 +242,7 @@ def computed_s(processes: Sequence[int]) -> float:
 def n_cores() -> int:
     """Return how many processor cores this process may use, at least 1."""
     seen = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    share = container_limits(_GROUPS, _OWN_GROUP)[0]
-    return max(1, min(seen, round(share or seen)))
+    return max(1, min(seen, round(container_limits(_GROUPS, _OWN_GROUP)[0] or seen)))
 
 
 def on_zerogpu() -> bool:
@@ -264,8 +263,8 @@ def container_limits(groups: Path, memberships: Path) -> tuple[float | None, int
     """
     named = (line[4:] for line in _read_text(memberships).splitlines() if line.startswith("0::/"))
     parts = [part for part in next(named, "").split("/") if part and part != ".."]
-    cpus: list[float] = []
-    memory: list[int] = []
+    cpus = []
+    memory = []
     for depth in range(len(parts) + 1):  # each group above it may set a limit too
         group = groups.joinpath(*parts[:depth])
         quota, period = [*_read_text(group / "cpu.max").split(), "", ""][:2]

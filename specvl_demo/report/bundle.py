@@ -24,7 +24,7 @@ def bundle_scripts(entry: Path) -> str:
     """Return a script with all that it imports, directly or not, as one script. ValueError if
     scripts import each other in a circle.
     """
-    modules: dict[Path, str] = {}
+    modules = {}
     opened: list[Path] = []
 
     def add(path: Path) -> str:
@@ -52,8 +52,3 @@ def bundle_scripts(entry: Path) -> str:
 
     add(entry.resolve())
     return "".join(modules.values())
-
-
-def bundle_styles() -> str:
-    """Return all sheets as one."""
-    return "".join(sheet.read_text("utf-8") for sheet in SHEETS)

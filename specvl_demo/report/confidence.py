@@ -38,7 +38,7 @@ def lowest_probability(rounds: Iterable[Round]) -> float | None:
 
     None if there is no such token, or if one is not among the recorded candidates.
     """
-    all_probs: list[float] = []
+    all_probs = []
     for round_ in rounds:
         for token, listed in zip(round_.tokens, round_.candidates or [[]] * len(round_.tokens)):
             if re.search(r"\w", token.text):

@@ -15,7 +15,6 @@ from unicodedata import east_asian_width
 
 from specvl_demo.records import JsonObject, LaneRecords, Origin, Round
 from specvl_demo.report import remarks
-from specvl_demo.report.colours import ORIGINS, PHASE
 from specvl_demo.report.metrics import measure_lanes, runs
 from specvl_demo.report.tables import one_line, plain, race_caption
 
@@ -27,18 +26,19 @@ MAX_LINES = 24
 """Lines of one answer."""
 MAX_BARS = 240
 """Bars of one lane: in longer ones, consecutive rounds are drawn as one."""
+ORIGINS: dict[Origin, str] = {"draft": "#009e73", "relaxed": "#e69f00", "target": "#0072b2"}
+"""The page's colours in its light theme (a test compares them with its styles): Okabe and Ito's,
+which colour-blind eyes keep apart. Each has a second cue beside it.
+"""
 PAINT: dict[Origin, tuple[str, str, str]] = {
     "draft": ("#d7f0e5", ORIGINS["draft"], "draft, kept"),
     "relaxed": ("#fbecd0", ORIGINS["relaxed"], "draft, relaxed"),
     "target": ("none", ORIGINS["target"], "the target's own"),
 }
 """Background, line and name of every origin."""
-# The colour of verifying elsewhere is that of the target's own tokens, which stand here beside it.
-PHASES = {
-    "drafting": PHASE["draft_s"],
-    "verifying": PHASE["commit_s"],
-    "rest": PHASE["other_s"],
-}
+# The page's, but for verifying, which has there the colour of the target's own tokens: these stand
+# beside it here, so it has the one of committing.
+PHASES = {"drafting": "#56b4e9", "verifying": "#cc79a7", "rest": "#a8b0b8"}
 NAMES, ROW = 150, 44
 """Width of a heat map's names of methods, and height of a row."""
 
@@ -58,7 +58,7 @@ def race_svg(lanes: Sequence[LaneRecords]) -> str:
     """Return the figure of a race as text."""
     longest = max(measure_lanes(lane).decode_s for lane in lanes) or 1.0
     y = MARGIN + 38.0
-    parts: list[str] = []
+    parts = []
     for lane in lanes:
         drawn, y = _draw_lane(lane, lanes, longest, y)
         parts += drawn
@@ -165,7 +165,7 @@ def _draw_clock(rounds: Sequence[Round], scale: float, y: float) -> Iterator[str
         verify = sum(r.verify_s for r in some)
         rest = sum(r.seconds for r in some) - draft - verify
         end = x + (draft + verify + rest) * scale
-        for colour, seconds in zip(PHASES.values(), (draft, verify, rest), strict=True):
+        for colour, seconds in zip(PHASES.values(), (draft, verify, rest)):
             # Rounds are separated by a gap if there is room for one.
             width = min(seconds * scale, max(0.0, end - x - (1 if end - x > 3 else 0)))
             if width > 0.05:

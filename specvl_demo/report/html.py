@@ -53,7 +53,7 @@ def race_page(
     return template.substitute(
         title=escape(title),
         policy=_security_policy(scripts),
-        styles=bundle.bundle_styles(),
+        styles="".join(sheet.read_text("utf-8") for sheet in bundle.SHEETS),
         known=_as_text(msgspec.json.encode(context).decode()),
         trace=_as_text(dump_trace(record for lane in lanes for record in lane.records).rstrip()),
         plotly=scripts[0],

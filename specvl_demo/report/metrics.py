@@ -28,7 +28,7 @@ def runs(rounds: Iterable[Round]) -> list[tuple[Origin, str]]:
     of the one that could change the answer most: relaxed before target before draft.
     """
     out: list[tuple[Origin, str]] = []
-    waiting: list[Origin] = []
+    waiting = []
     for token in (token for round_ in rounds for token in round_.tokens):
         waiting.append(token.origin)
         if token.text:
@@ -206,8 +206,8 @@ def accepted_by_depth(rounds: Iterable[Round], fewest: int = FEWEST) -> list[flo
     answer was not judged. Neither counts. The list ends before the first depth with fewer drafts
     than `fewest`: no deeper one has more.
     """
-    drafted: Counter[int] = Counter()
-    accepted: Counter[int] = Counter()
+    drafted = Counter[int]()
+    accepted = Counter[int]()
     for round_ in rounds:
         depth = len(round_.path) - 1
         accepted.update(range(1, depth + 1))

@@ -301,7 +301,7 @@ def find_changes(ids: Sequence[int], others: Sequence[int]) -> list[Change]:
 
     # 3. From the end back to the beginning, along tokens in common wherever that keeps as many as
     # possible; each of them closes the change behind it.
-    changes: list[Change] = []
+    changes = []
     i, j = stop_i, stop_j = len(a), len(b)
     while i or j:
         if i and j and a[i - 1] == b[j - 1]:

@@ -86,10 +86,7 @@ def to_markdown(rows: Rows, columns: Sequence[str]) -> str:
     """Return the rows as a Markdown table; missing and None cells are blank."""
     cells = [list(columns), *([_markdown(row.get(column)) for column in columns] for row in rows)]
     widths = [max(3, *(len(line[i]) for line in cells)) for i in range(len(columns))]
-    lines = [
-        "| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |"
-        for line in cells
-    ]
+    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths)) + " |" for line in cells]
     lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from specvl_demo import records
-from specvl_demo.records import LaneRecords, Record, RecordError
+from specvl_demo.records import LaneRecords, RecordError
 from specvl_demo.report import confidence, remarks, tables
 from specvl_demo.report.metrics import runs
 
@@ -32,8 +32,8 @@ def inspect_file(path: str | os.PathLike[str]) -> tuple[list[LaneRecords], list[
 
 
 def inspect_text(text: str) -> tuple[list[LaneRecords], list[str]]:
-    good: list[Record] = []
-    problems: list[str] = []
+    good = []
+    problems = []
     # Not splitlines: JSON strings may contain U+2028 and similar characters.
     for number, line in enumerate(text.split("\n"), 1):
         if number > MAX_LINES:

@@ -32,7 +32,7 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
     alone = offline()
     first = hub.read_card(target, alone)
     checkpoint = _read_checkpoint(first, alone, speaks=True)
-    drafters: dict[Role, Checkpoint] = {}
+    drafters = {}
     note = ""
     if (layer := _mtp_layer(first, checkpoint)) is not None:
         drafters["mtp"] = layer
@@ -57,7 +57,7 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
                     f" {first.positions}: a longer prompt and answer are refused."
                 )
     name = " with ".join(Path(part).absolute().name for part in (target, drafter) if part)
-    return PairSpec(CUSTOM, name, first.family_title, checkpoint, drafters, note=note)
+    return PairSpec(CUSTOM, name, hub.FAMILIES[first.family], checkpoint, drafters, note=note)
 
 
 def _check_head(folder: Path, kind: Role, target: hub.ModelCard) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +10,7 @@ from specvl_demo.decoders import calibration
 from specvl_demo.methods.base import Models
 from specvl_demo.pairs import PairSpec, on_disk
 from specvl_demo.pairs.fitting import MAX_EXACT_OVERHEAD, LoadPlan
-from specvl_demo.vlm import hub
+from specvl_demo.vlm import hub, loading
 from specvl_demo.vlm.prompts import PromptBuilder
 
 INEXACT = (
@@ -35,7 +34,7 @@ class LoadedPair:
     may_decline: bool = False
     _tried: list[Any] = field(default_factory=list)
 
-    def calibrate(self, tell: Callable[[str], None], steps: int | None = None) -> None:
+    def calibrate(self, tell: loading.Tell, steps: int | None = None) -> None:
         """Calibrate how this device runs steps fastest and whether they are exact, once for every
         model.
 
@@ -55,7 +54,7 @@ class LoadedPair:
             self._try_exactness(tell)
         _release_caches(untried)  # of these trials: others keep their graphs
 
-    def _try_exactness(self, tell: Callable[[str], None]) -> None:
+    def _try_exactness(self, tell: loading.Tell) -> None:
         """Find out whether the target has batch-invariant steps here, and on a GPU what they cost:
         measured, since the many small kernels that they launch are not in `exact_overhead`.
         """

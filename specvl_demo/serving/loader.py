@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -22,7 +22,7 @@ from specvl_demo.vlm.target import VLMTarget
 def load_pair(
     pair: PairSpec,
     roles: Sequence[Role] | None = None,
-    progress: Callable[[str], None] | None = None,
+    progress: loading.Tell = lambda _: None,
     options: Options = AS_IT_FITS,
     placement: Placement | None = None,
 ) -> LoadedPair:
@@ -42,8 +42,7 @@ def load_pair(
 
         def tell(text: str) -> None:
             fit_threads()
-            if progress is not None:
-                progress(text)
+            progress(text)
 
         # 2. The target: its weights, what makes its prompts, how its steps run.
         loading.free_unused()

@@ -8,7 +8,6 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -122,8 +121,8 @@ def warm_up(
     side_by_side: Whether the lanes will be open at once: each then needs a cache with graphs.
     """
     shared = shared or SharedPrefill(request)
-    warmed: list[str] = []
-    open_lanes: list[Lane] = []
+    warmed = []
+    open_lanes = []
     for choice in choices:
         if request.cancelled():
             return
@@ -167,8 +166,8 @@ def race(
         warm_up(loaded, request, choices, shared)
     load = MachineLoad(watchers)
     noted = time.monotonic()
-    folded: dict[str, LaneRecords] = {}
-    short: dict[str, End] = {}
+    folded = {}
+    short = {}
     steady = loaded.models.target.decoder.batch_invariant
     with threads.fitted_threads() as fit_threads:
         for record in engine.race(running):
@@ -262,11 +261,9 @@ class Race:
     race to its end. lock: held while a record is made, so that threads may share race and pair.
     """
 
-    def __init__(
-        self, running: Iterator[Record], lock: AbstractContextManager[Any] | None = None
-    ) -> None:
+    def __init__(self, running: Iterator[Record], lock: Lock) -> None:
         self._running = running
-        self._lock = lock or nullcontext()
+        self._lock = lock
         self._records: list[Record] = []
 
     def __repr__(self) -> str:
@@ -303,8 +300,7 @@ class Race:
 
     def html(self, path: str | os.PathLike[str]) -> None:
         """Write the page with this race, read-only, as one HTML file that opens in any browser."""
-        page = html.race_page(self.lanes, names=note_names())
-        Path(path).write_text(page, "utf-8")
+        Path(path).write_text(html.race_page(self.lanes, names=note_names()), "utf-8")
 
 
 class Pair:

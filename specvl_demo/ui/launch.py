@@ -61,7 +61,7 @@ def serve_page(
         stored.remove_all()
         startup.exit_process()
 
-    stopping: SimpleQueue[int] = SimpleQueue()
+    stopping = SimpleQueue[int]()
     with closing(make()) as worker:
         if threading.current_thread() is threading.main_thread():
             # Here, not above, since Ray handles them too.

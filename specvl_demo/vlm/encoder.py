@@ -175,7 +175,7 @@ class VLM:
     def _run_until_decoder(self, inputs: dict[str, Any]) -> tuple[dict[str, Any], Tensor | None]:
         """Return the keyword arguments of the decoder's call, and the projector's input."""
         arguments: dict[str, Any] = {}
-        features: list[Tensor] = []
+        features = []
 
         def at_decoder(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             arguments.update(kwargs)

@@ -145,10 +145,6 @@ class ModelCard:
     folder: Path
     positions: int = 0
 
-    @property
-    def family_title(self) -> str:
-        return FAMILIES.get(self.family, self.family)
-
 
 def read_card(source: str, offline: bool = False, text: bool = False) -> ModelCard:
     """Return the card of a folder or a repository.
@@ -328,9 +324,9 @@ def _hub_files(
     repo: str, offline: bool
 ) -> tuple[dict[str, int], JsonObject, dict[str, JsonObject]]:
     """Return files with sizes, facts of the card, and the contents of the small files."""
-    files: dict[str, int] = {}
+    files = {}
     facts: JsonObject = {"params": 0, "licence": "not stated"}
-    configs: dict[str, JsonObject] = {}
+    configs = {}
     try:
         if not offline:
             info = HfApi().model_info(repo, files_metadata=True)

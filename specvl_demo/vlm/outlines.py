@@ -119,8 +119,7 @@ def auto_class(sees: bool) -> Any:
 
     efficientnet_lite.register()
     mend_gemma4()
-    name = "AutoModelForImageTextToText" if sees else "AutoModelForCausalLM"
-    return getattr(transformers, name)
+    return transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
 
 
 def outline_model(

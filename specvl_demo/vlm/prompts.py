@@ -230,8 +230,8 @@ class PromptBuilder:
         texts = text.split(PLACE)
         if len(texts) != len(media) + 1:
             texts = [*[""] * len(media), "".join(texts)]
-        content: list[dict[str, str]] = []
-        for item, words in zip((None, *media), texts, strict=True):
+        content = []
+        for item, words in zip((None, *media), texts):
             if isinstance(item, VideoFrames) and self._films:
                 content.append({"type": "video"})
             elif item is not None:
@@ -255,7 +255,7 @@ class PromptBuilder:
 
     def _run_processor(self, text: str, media: Sequence[Visual]) -> dict[str, Any]:
         images: list[Image.Image] = []
-        clips: list[VideoFrames] = []
+        clips = []
         for item in media:
             if isinstance(item, VideoFrames) and self._films:
                 clips.append(item)

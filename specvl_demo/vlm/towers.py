@@ -95,7 +95,7 @@ def _window_attention(
     longest = int(max_length_q)
     if len(starts) * longest > _MOST_PADDED * n:
         lengths = (ends - starts).tolist()
-        windows = zip(*(states.split(lengths, 2) for states in (query, key, value)), strict=True)
+        windows = zip(*(states.split(lengths, 2) for states in (query, key, value)))
         mixed = torch.cat([fused(q, k, v, scale=scaling) for q, k, v in windows], 2)
         return mixed.transpose(1, 2), None
     every = torch.arange(n, device=query.device)

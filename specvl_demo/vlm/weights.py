@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from specvl_demo.pairs import Checkpoint
@@ -12,9 +11,7 @@ from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder
 
 
-def folder_of(
-    checkpoint: Checkpoint, is_head: bool, tell: Callable[[str], None], offline: bool
-) -> Path:
+def folder_of(checkpoint: Checkpoint, is_head: bool, tell: loading.Tell, offline: bool) -> Path:
     """Return the folder of a checkpoint's files, assembled or fetched first if they are not here.
 
     is_head: Also fetch .bin files, which heads are read from as plain weights.

@@ -31,7 +31,6 @@ from specvl_demo.records import (
 )
 from specvl_demo.report import (
     bundle,
-    colours,
     confidence,
     figure,
     html,
@@ -498,8 +497,7 @@ def test_the_pages_scripts_say_what_the_program_says(tmp_path: Path):
 def test_figures_have_the_pages_colours():
     style = (PACKAGE / "ui" / "assets" / "css" / "theme.css").read_text().split(".dark")[0]
     named = dict(re.findall(r"--vl-([\w-]+): (#\w+);", style))
-    assert {name: named[name] for name in colours.ORIGINS} == colours.ORIGINS
-    assert {
-        f"{p}_s": named[f"phase-{p}"] for p in ("draft", "verify", "commit", "other")
-    } == colours.PHASE
-    assert not {*figure.PHASES.values()} & {*colours.ORIGINS.values()}
+    assert {name: named[name] for name in figure.ORIGINS} == figure.ORIGINS
+    phases = [named[f"phase-{name}"] for name in ("draft", "commit", "other")]
+    assert phases == [*figure.PHASES.values()]
+    assert not {*phases} & {*figure.ORIGINS.values()}

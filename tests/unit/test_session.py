@@ -4,6 +4,7 @@ door; text stays text; what lanes share is computed once; no character is torn.
 
 import json
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -177,7 +178,8 @@ def test_every_lane_ends_with_what_its_whole_records_say_of_its_answer(models: o
     folded = []
     monkeypatch.setattr(session, "confidence", lambda lane: folded.append(lane) or told)
     loaded, asked = SimpleNamespace(models=models), ask(models.target, tiny_prompt())
-    race = session.Race(session.race(loaded, asked, [choose("ar"), choose("chain")], warmed=True))
+    running = session.race(loaded, asked, [choose("ar"), choose("chain")], warmed=True)
+    race = session.Race(running, threading.Lock())
     assert [lane.end.confidence for lane in race.lanes] == [told, told]
     by_name = {lane.begin.lane: lane for lane in folded}
     for lane in race.lanes:

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -39,7 +39,7 @@ from specvl_demo.options import (
     Option,
 )
 from specvl_demo.question import wrong_kind
-from specvl_demo.records import Begin, JsonObject, LaneRecords, Record, Round, validate_trace
+from specvl_demo.records import JsonObject, LaneRecords, Record, Round, validate_trace
 from specvl_demo.report import tables
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
@@ -97,9 +97,9 @@ def routes(handlers: PageHandlers) -> list[Route]:
     ]
 
 
+@dataclass
 class ChatApi:
-    def __init__(self, handlers: PageHandlers) -> None:
-        self._handlers = handlers
+    handlers: PageHandlers
 
     async def models(self, _: Request) -> Response:
         """Return every pair that runs here, and every method that it supports."""
@@ -116,7 +116,7 @@ class ChatApi:
 
     def _model_names(self) -> list[str]:
         ids = []
-        for pair in self._handlers.catalog["pairs"]:
+        for pair in self.handlers.catalog["pairs"]:
             if pair["available"]:
                 methods = [name for name, verdict in pair["methods"].items() if verdict is True]
                 ids += [pair["id"], *(f"{pair['id']}/{name}" for name in methods)]
@@ -133,7 +133,7 @@ class ChatApi:
             # Refusals arrive with the first event, before an answer has begun.
             first = await anext(records)
         except RefusedRequest as refusal:
-            self._handlers.uploads.release_files(key)
+            self.handlers.uploads.release_files(key)
             return _refusal_response(refusal)
         if body.get("stream") is True:
             chunks = _stream_chunks(body, first, records)
@@ -182,7 +182,7 @@ class ChatApi:
             raise RefusedRequest(400, messages.NO_MODEL, "model")
         pair, _, name = model.partition("/")
         method = name or TAKEN["method"][1]
-        listed = any(entry["id"] == pair for entry in self._handlers.catalog["pairs"])
+        listed = any(entry["id"] == pair for entry in self.handlers.catalog["pairs"])
         if not listed or method not in base.METHODS:
             raise RefusedRequest(404, messages.NO_SUCH_MODEL.format(name=model[:100]), "model")
         payload: JsonObject = {"pair": pair, "methods": [method], "up_to": True}
@@ -220,7 +220,7 @@ class ChatApi:
         system = []
         # Turns of the same role in a row are one; an answer before any question has an empty one.
         turns: list[JsonObject] = []
-        for at, (role, message) in enumerate(zip(roles, conversation, strict=True)):
+        for at, (role, message) in enumerate(zip(roles, conversation)):
             place = f"messages[{at}].content"
             text, files = self._read_content(message.get("content"), caller, role, place)
             if role not in ("user", "assistant"):
@@ -278,7 +278,7 @@ class ChatApi:
         except (binascii.Error, ValueError):
             raise RefusedRequest(400, messages.NO_BASE64, "messages") from None
         try:
-            write = self._handlers.uploads.write_file
+            write = self.handlers.uploads.write_file
             return write(caller.client or "", caller.visit, name, content)
         except ValueError as fault:
             raise RefusedRequest(507, str(fault), "messages") from None
@@ -290,7 +290,7 @@ class ChatApi:
         at the end.
         """
         try:
-            running = self._handlers.stream_records(payload, False, caller)
+            running = self.handlers.stream_records(payload, False, caller)
             async with aclosing(running):
                 async for some in running:
                     yield some
@@ -300,7 +300,7 @@ class ChatApi:
             name = "messages" if isinstance(fault, MediaError) else None
             raise RefusedRequest(getattr(fault, "status", 400), str(fault), name) from None
         finally:
-            self._handlers.uploads.release_files(caller.visit)
+            self.handlers.uploads.release_files(caller.visit)
 
 
 def _logprobs(rows: Sequence[JsonObject], body: JsonObject) -> JsonObject | None:
@@ -370,11 +370,11 @@ def _model_entry(name: str) -> JsonObject:
 
 def _token_usage(lane: LaneRecords) -> JsonObject:
     totals = tables.measure_lanes(lane).totals
-    begin: Begin = lane.begin
+    n_prompt = lane.begin.n_prompt
     return {
-        "prompt_tokens": begin.n_prompt,
+        "prompt_tokens": n_prompt,
         "completion_tokens": totals.n_tokens,
-        "total_tokens": begin.n_prompt + totals.n_tokens,
+        "total_tokens": n_prompt + totals.n_tokens,
         "completion_tokens_details": {
             "accepted_prediction_tokens": totals.n_accepted,
             "rejected_prediction_tokens": totals.n_drafted - totals.n_accepted,

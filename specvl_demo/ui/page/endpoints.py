@@ -22,7 +22,7 @@ from specvl_demo.options import (
     STOP_HELP,
     split_names,
 )
-from specvl_demo.records import JsonObject, Record, validate_trace
+from specvl_demo.records import JsonObject, validate_trace
 from specvl_demo.report import tables
 from specvl_demo.ui import messages
 from specvl_demo.ui.page.handlers import Caller, PageHandlers
@@ -78,7 +78,7 @@ def _make_endpoint(handlers: PageHandlers, name: str) -> Endpoint:
         *values, request = given
         caller = Caller(client=request.client.host)
         payload = _page_payload(name, dict(zip(taken, values, strict=True)))
-        records: list[Record] = []
+        records = []
         last = 0.0
         try:
             stream = handlers.stream_records(payload, name == "race", caller)

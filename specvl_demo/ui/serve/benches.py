@@ -153,8 +153,7 @@ class BenchRun:
 
     def step_counts(self) -> dict[str, int]:
         """Return how many questions are asked, how often each, and how many steps that makes."""
-        questions = len(self.questions)
-        return {"total": self.n_steps, "questions": questions, "repeats": self.repeats}
+        return {"total": self.n_steps, "questions": len(self.jobs), "repeats": self.repeats}
 
     def to_archive(self) -> bytes:
         """Return the report as `pack_report` packs it, and all traces."""

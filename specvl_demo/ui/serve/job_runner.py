@@ -20,7 +20,7 @@ from specvl_demo.pairs import placing
 from specvl_demo.pairs.fitting import AS_IT_FITS, Options
 from specvl_demo.pairs.machine import detect_machine
 from specvl_demo.question import Medium, Question
-from specvl_demo.records import AskedQuestion, Record, Thumbnail, gather_lanes
+from specvl_demo.records import AskedQuestion, Thumbnail, gather_lanes
 from specvl_demo.report import remarks
 from specvl_demo.serving import choosing, loader, session
 from specvl_demo.serving.loaded import LoadedPair
@@ -149,7 +149,7 @@ class JobRunner:
                 shown = zip(request.prompt.source.all_media, question.all_media, strict=True)
                 notes = AskedQuestion(question.words, [_thumbnail(*each) for each in shown])
                 records = session.race(loaded, request, choices, notes=notes, watchers=job.watchers)
-            whole: list[Record] = []
+            whole = []
             for record in records:
                 whole.append(record)
                 yield {"k": record.__struct_config__.tag, "record": record}
@@ -188,7 +188,7 @@ class JobRunner:
         Raises ValueError if it does not run here with them; the loaded pair is then kept.
         """
         here = self._pair_in_memory(pair, options)
-        if here is None or roles is None or not {*roles} <= {*here.models.drafters}:
+        if here is None or roles is None or not self.has_loaded(pair, roles, options):
             loaded = [*here.models.drafters] if here else []
             placement = loader.place_pair(pair, roles, options, loaded)
             self._warmed = []

@@ -61,8 +61,8 @@ def read_job(data: Any, folders: Sequence[Path], baseline: bool = True) -> Job:
     if not isinstance(data, Mapping):
         raise ValueError(NOTHING)
     job = read_without_question(data, baseline and data.get("baseline", True) is not False)
-    question = read(data, partial(uploaded_file, folders=folders), visitor=True)
-    return replace(job, question=question)
+    find = partial(uploaded_file, folders=folders)
+    return replace(job, question=read(data, find, visitor=True))
 
 
 def read_without_question(data: Mapping[str, Any], baseline: bool = True) -> Job:

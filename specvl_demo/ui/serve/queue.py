@@ -16,6 +16,8 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -77,27 +79,21 @@ class Worker(ABC):
             put({"k": "done"})
 
 
+@dataclass
 class Queue:
     """The line before the worker, of at most `max_waiting` visitors.
 
     limit_s: Seconds a run may compute, and each reported stage before it may take.
     """
 
-    def __init__(
-        self,
-        worker: Worker,
-        max_waiting: int = 16,
-        limit_s: float = 300.0,
-        grace_s: float = GRACE_S,
-    ) -> None:
-        self.worker = worker
-        self.max_waiting = max_waiting
-        self.limit_s = limit_s
-        self.grace_s = grace_s
-        self._line: list[Run] = []
-        self._runs: dict[str, Run] = {}
-        """Those whose visitor listens."""
-        self._lock = threading.RLock()
+    worker: Worker
+    max_waiting: int = 16
+    limit_s: float = 300.0
+    grace_s: float = GRACE_S
+    _line: list[Run] = field(default_factory=list)
+    _runs: dict[str, Run] = field(default_factory=dict)
+    """Those whose visitor listens."""
+    _lock: Any = field(default_factory=threading.RLock)
 
     async def events(self, job: Job) -> AsyncGenerator[tuple[Run, list[Event]], None]:
         """Wait for the turn, compute, and yield the events as they happen; the last one is done. At
@@ -156,8 +152,7 @@ class Queue:
             full = len(self._line) > self.max_waiting + self.worker.capacity
             if full:  # the newcomer leaves, or the last run of the client with most runs
                 last = self._line.pop()
-                busy = messages.BUSY.format(waiting=self.max_waiting)
-                for event in refusal_events(busy, "busy"):
+                for event in refusal_events(messages.BUSY.format(waiting=self.max_waiting), "busy"):
                     last.add(event)
         return run
 

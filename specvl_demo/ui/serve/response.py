@@ -5,6 +5,7 @@ of the web server's libraries.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -54,64 +55,62 @@ class RefusedRequest(Exception):
     """(status, sentence) and, of a program in OpenAI's form, the field: the request is refused."""
 
 
+@dataclass
 class PageResponse:
-    """One response, with this page's headers, and its sentences if the app refuses or fails."""
+    """One response, with this page's headers, and its sentences if the app refuses or fails.
 
-    def __init__(
-        self,
-        send: Send,
-        sentences: Mapping[int, str],
-        headers: Sequence[tuple[bytes, bytes]],
-        keep: bool = False,
-        openai: bool = False,
-    ) -> None:
-        """openai: Whether refusals have OpenAI's form instead of Gradio's."""
-        self._headers = headers
-        self._openai = openai
-        self.status = 0
-        self.body = bytearray()
-        """The body, if it is to be kept."""
-        self._send = send
-        self._sentences = sentences
-        self._keep = keep
-        self._started = False
-        self._replaced = False
-        self._excess: str | None = None
+    Attributes:
+        deliver: Sends a message to the client.
+        sentences: By status, in place of what the app says.
+        keep: Whether `body` is kept.
+        openai: Whether refusals have OpenAI's form instead of Gradio's.
+    """
+
+    deliver: Send
+    sentences: Mapping[int, str]
+    headers: Sequence[tuple[bytes, bytes]]
+    keep: bool = False
+    openai: bool = False
+    status = 0
+    body: bytearray = field(default_factory=bytearray)
+    _started = False
+    _replaced = False
+    _excess: str | None = None
 
     async def send(self, message: Any) -> None:
         if self._replaced:
             return
         if message["type"] == "http.response.start":
             status = 413 if self._excess else message["status"]
-            if sentence := self._excess or self._sentences.get(status):
+            if sentence := self._excess or self.sentences.get(status):
                 await self._send_instead(status, sentence)
                 return
             self._started = True
             self.status = message["status"]
-            headers = [*message.get("headers", ()), *self._headers]
+            headers = [*message.get("headers", ()), *self.headers]
             if any(k == b"content-type" and v.startswith(b"text/event-stream") for k, v in headers):
                 headers = [pair for pair in headers if pair[0] != b"cache-control"] + UNBUFFERED
             message = {**message, "headers": headers}
-        elif self._keep:
+        elif self.keep:
             self.body += message.get("body", b"")
-        await self._send(message)
+        await self.deliver(message)
 
     async def send_sentence(self, status: int, sentence: str) -> None:
         """Respond with a sentence, in the form in which the route's clients read a refusal."""
         self._started = True
         self.status = status
-        refusal = openai_error(status, sentence) if self._openai else {"detail": sentence}
+        refusal = openai_error(status, sentence) if self.openai else {"detail": sentence}
         body = orjson.dumps(refusal)
         length = (b"content-length", str(len(body)).encode())
-        headers = [(b"content-type", b"application/json"), length, *self._headers]
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body})
+        headers = [(b"content-type", b"application/json"), length, *self.headers]
+        await self.deliver({"type": "http.response.start", "status": status, "headers": headers})
+        await self.deliver({"type": "http.response.body", "body": body})
 
     async def report_failure(self) -> None:
         """Report that the app has raised, if nothing was sent yet; otherwise end the response."""
         if self._started:
             if not self._replaced:
-                await self._send({"type": "http.response.body", "body": b""})
+                await self.deliver({"type": "http.response.body", "body": b""})
         elif self._excess:
             await self._send_instead(413, self._excess)
         else:

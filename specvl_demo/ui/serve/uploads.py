@@ -52,7 +52,7 @@ def path_within(raw: str, folders: Sequence[Path]) -> Path | None:
 
 def sweep_old_files(folder: Path) -> list[StoredFile]:
     """Remove old files and emptied folders; return the others that are complete, oldest first."""
-    left: list[StoredFile] = []
+    left = []
     now = time.time()
     for parent, _, names in os.walk(folder, topdown=False):
         top = parent == str(folder)

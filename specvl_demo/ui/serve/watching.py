@@ -16,7 +16,7 @@ def watcher_pids(host: str | None, port: int | None) -> tuple[int, ...]:
     """Return this process, and all of the browser that holds this end of a connection, unless it
     runs on another machine or the system does not tell.
     """
-    browser: list[psutil.Process] = []
+    browser = []
     if host in LOCAL and port is not None:
         with suppress(psutil.Error, OSError):
             if process := _process_at_port(port):

@@ -116,8 +116,7 @@ class ProcessWorker(Worker):
             try:
                 self._start_process()
             except OSError as fault:
-                reason = messages.ENGINE_NO_START.format(reason=fault)
-                yield messages.error_event(reason, "failed")
+                yield messages.error_event(messages.ENGINE_NO_START.format(reason=fault), "failed")
                 return
         self._running = run
         told = False
