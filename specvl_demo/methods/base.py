@@ -9,12 +9,12 @@ if its choices can be made.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from specvl_demo.core.engine import Parts
-from specvl_demo.core.types import Policy
+from specvl_demo.core.types import Drafter, Policy
 from specvl_demo.core.verification import LosslessVerifier
 from specvl_demo.methods.declare import AUTO, Lesson, Param, Settings, Value
 from specvl_demo.methods.tree_size import Worth, worthwhile_nodes
@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Slot = Literal["drafter", "views", "policy", "verifier", "mixture"]
+BuildDrafter = Callable[["Models", Sequence[Any], Any, Any], Drafter]
+BuildView = Callable[["Models", Any], Any]
+BuildOther = Callable[[Any], Any]
+"""A drafter is made of models, views, mixer (None for one view) and settings, a view of models and
+settings; mixtures, policies and verifiers of settings alone.
+"""
 
 SLOTS: tuple[Slot, ...] = ("drafter", "views", "policy", "verifier")
 """What can be chosen by name. The mixture cannot: it is added if there are several views."""
@@ -47,9 +53,7 @@ class Part:
     """A drafter, view, mixture, tree policy or verifier that methods are made of.
 
     Attributes:
-        build: Makes a new object for one lane. Drafters are called with (models, views, mixer,
-            settings), views with (models, settings), mixtures, policies and verifiers with
-            (settings); settings is an instance of the class `settings`.
+        build: Makes a new object for one lane; it gets an instance of the class `settings`.
         gives: What a drafter offers (names in OFFERS).
         needs: What a policy or verifier requires of the drafter (names in OFFERS).
         role: Which of a pair's models a drafter runs on, None for none; `open` loads that model,
@@ -61,7 +65,7 @@ class Part:
     slot: Slot
     name: str
     title: str
-    build: Callable[..., Any]
+    build: BuildDrafter | BuildView | BuildOther
     settings: type[Settings] = Settings
     gives: frozenset[str] = frozenset()
     needs: frozenset[str] = frozenset()
@@ -269,7 +273,8 @@ class Choice:
 
     def build(self, part: Part, *given: Any) -> Any:
         """Return a new object of one of its parts, for one lane."""
-        return part.build(*given, part.read_settings(self.params))
+        build = cast("Callable[..., Any]", part.build)
+        return build(*given, part.read_settings(self.params))
 
 
 def describe_draft(settings: Mapping[str, Value]) -> str:
