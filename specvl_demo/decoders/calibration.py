@@ -227,7 +227,7 @@ def row_costs(decoder: LanguageBackend, min_rows: int | None) -> dict[int, float
             # The first turn may capture graphs.
             least[n] = min(least[n], seconds) if turn else math.inf
     costs = accumulate((least[n] / least[1] for n in _ROWS), max)
-    return dict(zip(_ROWS, costs, strict=True))
+    return dict(zip(_ROWS, costs))
 
 
 def _run_step(

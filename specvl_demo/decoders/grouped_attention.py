@@ -146,7 +146,7 @@ def fastest(
     trial = rows, _test_numbers(keys), _test_numbers(values).cos(), half_seen
     truth = candidates[0](*trial).float()
     bound = _CLOSE * truth.abs().max().item()
-    times: dict[Way, float] = {}
+    times = {}
     for way in candidates:
         try:
             far = (way(*trial).float() - truth).abs().max().item()

@@ -88,7 +88,7 @@ class LayerStack:
         self._memory = tuple(parts), ends
         self.n_layers = len(parts)
         structs = (kernels.LayerStruct * len(parts))()
-        for struct, part in zip(structs, parts, strict=True):
+        for struct, part in zip(structs, parts):
             for name, value in part._asdict().items():
                 if not isinstance(value, PackedLinear):
                     setattr(struct, name, address(value))

@@ -67,7 +67,7 @@ def joined(parts: Sequence[nn.Parameter]) -> Tensor:
     views, so that none is stored twice. Modules that share a parameter keep sharing it.
     """
     whole = torch.cat([part.detach() for part in parts])
-    for part, view in zip(parts, whole.split([len(part) for part in parts]), strict=True):
+    for part, view in zip(parts, whole.split([len(part) for part in parts])):
         part.data = view
     return whole
 

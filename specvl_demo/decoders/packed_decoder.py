@@ -163,7 +163,7 @@ class PackedDecoder(LeanDecoder):
         stops = sorted(
             {0, *(i for i in (*request.layers, *request.attention) if i < self.n_layers)}
         )
-        for first, end in zip(stops, (*stops[1:], self.n_layers), strict=True):
+        for first, end in zip(stops, (*stops[1:], self.n_layers)):
             if first == 0 and (0 in request.layers or 0 in request.attention):
                 x.copy_(embedded if self._in is None else self._in(embedded))
             if first in request.layers:

@@ -34,7 +34,7 @@ class CachedSequence:
     """m sequences on one decoder.
 
     length: Committed rows, the same for all sequences. Nodes fed after them are numbered 0, 1, ...
-    until `commit_nodes` decides which of them stay.
+    until `commit_nodes` decides which of them stay. fed: How many there are in this round.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class CachedSequence:
         self.cache = cache
         self.length = cache.length
         self._next = next_position[:, None]
-        self._fed = 0
+        self.fed = 0
         self._parents: list[int] = []
         self._low = torch.finfo(backend.dtype).min
         self._pad: Tensor | None = None
@@ -66,11 +66,6 @@ class CachedSequence:
     def next_position(self) -> Tensor:
         """[m] of the next committed row, or of this round's root."""
         return self._next[:, 0]
-
-    @property
-    def fed(self) -> int:
-        """Nodes that were fed in this round."""
-        return self._fed
 
     def depth_below(self, parents: Sequence[int]) -> Tensor:
         """Return how far below the root nodes are that are fed next with these parents [k]."""
@@ -109,7 +104,7 @@ class CachedSequence:
         if not self.cache.branches and not shape.is_chain:
             raise ValueError(ONE_LINE)
         mask = None if len(shape) == 1 else shape.mask(self.length, x.dtype, x.device)
-        self._fed = 0
+        self.fed = 0
         return self._run_nodes(x, shape.depth_on(x.device), mask, aux)
 
     def run_root(self, x: Tensor) -> Tensor:
@@ -121,13 +116,13 @@ class CachedSequence:
         hidden = self.score(x, chain(late))
         self.length += late
         self._next = self._next + late
-        self._fed = 1
+        self.fed = 1
         self._parents = [-1]
         return hidden
 
     def extend(self, x: Tensor, parents: Sequence[int]) -> Tensor:
         """Feed k more nodes below nodes fed in this round: x [m, k, D] -> hidden [m, k, D]."""
-        first = self._fed
+        first = self.fed
         shape = shape_of((*self._parents, *parents))
         if not (self.cache.branches or shape.is_chain):
             raise ValueError(ONE_LINE)
@@ -151,17 +146,17 @@ class CachedSequence:
         """
         late = len(tokens) - len(request.parents)
         if request.parents[0] < 0:
-            self._fed = 0
+            self.fed = 0
             self._parents = []
-        self.cache.truncate(self.length + self._fed)
+        self.cache.truncate(self.length + self.fed)
         self.cache.require_room(len(tokens) + request.levels - 1)
         base = self.length + late
         root = self._next + late
         parents = [*self._parents, *request.parents]
         ids, logp = drafter.draft(tokens, request, parents, base, root[:, 0], **inputs)
         self.length, self._next = base, root
-        self._fed += len(ids)
-        self._parents = [*parents, *range(len(parents) - 1, self._fed - 1)]
+        self.fed += len(ids)
+        self._parents = [*parents, *range(len(parents) - 1, self.fed - 1)]
         self.cache.advance(late + len(ids))
         return ids, logp
 
@@ -170,7 +165,7 @@ class CachedSequence:
         self.cache.keep_rows(self.length, nodes)
         self.length += len(nodes)
         self._next = self._next + len(nodes)
-        self._fed = 0
+        self.fed = 0
         self._parents = []
 
     def _score_batch_invariant(
@@ -187,7 +182,7 @@ class CachedSequence:
         )
         hidden = self._forward(x, depth, aux, mask=mask, second_mask=window_mask, columns=columns)
         self.cache.truncate(self.length + size)
-        self._fed = size
+        self.fed = size
         return hidden
 
     def _run_nodes(
@@ -198,12 +193,12 @@ class CachedSequence:
         mask: [k, length + nodes], or None if each new node sees all before it.
         """
         size = x.shape[1]
-        self.cache.truncate(self.length + self._fed)
-        if not self._fed:
+        self.cache.truncate(self.length + self.fed)
+        if not self.fed:
             self.cache.mark_committed()
         mask, window_mask = self._masks(mask, depth, size)
         hidden = self._forward(x, depth[-size:], aux, mask=mask, second_mask=window_mask)
-        self._fed += size
+        self.fed += size
         return hidden
 
     def _forward(

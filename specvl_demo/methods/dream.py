@@ -104,7 +104,6 @@ class DreamHead(FeatureHead):
         tree mask there; drafts stay lossless either way.
         """
         self._keep = keep
-        self._weights = DraftWeights(self._stack, "attended")
         self.aux_request = NO_AUX
         self.view = "full" if keep == 1.0 else "compressed"
         if keep < 1.0:
@@ -112,6 +111,9 @@ class DreamHead(FeatureHead):
             # cost of long prompts.
             rows = tuple(range(-IMPORTANCE_ROWS, 0))
             self.aux_request = AuxRequest(attention=(self.decoder.n_layers - 1,), rows=rows)
+
+    def _draft_weights(self) -> DraftWeights:
+        return DraftWeights(self._stack, "attended")
 
     def with_settings(self, settings: Any) -> DreamHead:
         configured = copy(self)

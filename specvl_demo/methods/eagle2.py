@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import Method, register
-from specvl_demo.methods.heads.checkpoints import FIRST, Head, HeadFormat, n_rows_joined
+from specvl_demo.methods.heads.checkpoints import FIRST, HeadFormat, n_rows_joined
 from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
-
-
-class Eagle2Head(FeatureHead):
-    """An EAGLE-2 head, which sees text and visual rows alike."""
-
-    def __init__(self, head: Head, decoder: LanguageBackend) -> None:
-        super().__init__(head, decoder)
-        self._weights = self._draft_weights()
-
 
 EAGLE2 = head_part(
     HeadFormat(
         "eagle2",
         "an EAGLE-2 head",
-        Eagle2Head,
+        FeatureHead,
         lambda tensors: n_rows_joined(tensors) == 2,
         {**FIRST, "fc.weight": "D 2D"},
     )

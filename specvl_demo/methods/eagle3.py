@@ -76,10 +76,7 @@ class Eagle3Head(FeatureHead):
         scale = g.width**0.5
         self._norm = t["norm.weight"] * scale
         self._residual_norm = t["layers.0.hidden_norm.weight"] * scale
-        if not self._norm_before_residual:
-            block = [self._block.parts]
-            stacked = stack_layers(block, g, self._eps, self.dtype, self._norm)
-            self._weights = DraftWeights(stacked, "both")
+        self._stack = stack_layers([self._block.parts], g, self._eps, self.dtype, self._norm)
         self._sees = True
 
     def with_settings(self, settings: Any) -> Eagle3Head:
@@ -110,6 +107,9 @@ class Eagle3Head(FeatureHead):
         normed = self._block.normed(features)
         residual = normed * self._residual_norm if self._norm_before_residual else features
         return torch.cat((self._block.normed(embeds), normed), -1), residual
+
+    def _draft_weights(self) -> DraftWeights | None:
+        return None if self._norm_before_residual else DraftWeights(self._stack, "both")
 
     def log_probabilities(self, vocabulary: Vocabulary) -> LogProbabilities:
         # Without the head, whose graphs would wait for the garbage collector.

@@ -28,7 +28,6 @@ class HiViSHead(FeatureHead):
         self._bias = self._bias + head.tensors["residual"] @ weight.t()
         self.n_steps: int = self._bias.shape[0]
         self._published = not head.specvl
-        self._weights = self._draft_weights()
 
     def read_prompt(self, start: LaneStart) -> HeadPrompt:
         """Use text only: visual rows are dropped before tokens and features are paired.

@@ -70,6 +70,9 @@ class MTPHead(FeatureHead):
         both = self._norms[NORMS[0]](embeds), self._norms[NORMS[1]](features)
         return nn.functional.linear(torch.cat(both, -1), self._fc)
 
+    def _draft_weights(self) -> None:
+        """Nothing does: the library's layer computes."""
+
     def decode(self, call: ForwardInput) -> Tensor:
         mask = call.mask
         out = self._layer(

@@ -271,7 +271,7 @@ class CaptionView(View):
             sequence.commit_nodes([0])
             logits[:, list(self.banned)] = -torch.inf
             feed = logits.argmax(-1, keepdim=True)
-            for caption, token in zip(captions, feed[:, 0].tolist(), strict=True):
+            for caption, token in zip(captions, feed[:, 0].tolist()):
                 caption.append(token)
             if all(any(token in self.stop for token in caption) for caption in captions):
                 break
@@ -355,7 +355,7 @@ def _splice_parts(
         pieces += [_ContextPart(*(part[done:start] for part in whole)), piece]
         done = stop
     pieces.append(_ContextPart(*(part[done:-1] for part in whole)))
-    ids, visual, embeds, index = map(torch.cat, zip(*pieces, strict=True))
+    ids, visual, embeds, index = map(torch.cat, zip(*pieces))
     positions = torch.arange(len(index), device=index.device)
     source = index.clamp_min(0)
     of_view = index < 0

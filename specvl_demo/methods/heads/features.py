@@ -164,7 +164,7 @@ def _output_head(head: Head, decoder: LanguageBackend) -> OutputHead:
 
 
 class FeatureHead(TrainedHead):
-    """The weights of an EAGLE-2 head."""
+    """The weights of an EAGLE-2 head, which sees text and visual rows alike."""
 
     n_layers = 1
     projects = True
@@ -173,8 +173,6 @@ class FeatureHead(TrainedHead):
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
         super().__init__(head, decoder)
         self._visual_scale: float = head.specvl.get("visual_scale", 1.0)
-        self._weights: DraftWeights | None = None
-        """What drafts a level by one call."""
         self._make_layers(head.tensors, head.geometry)
 
     def _make_layers(self, t: Mapping[str, Tensor], g: Geometry) -> None:
@@ -260,8 +258,10 @@ class FeatureHead(TrainedHead):
         """Return the attention's input and the residual for a result of `join`."""
         return x, x
 
-    def _draft_weights(self) -> DraftWeights:
-        """Return what drafts if this class's own `join` and `split_input` make a row."""
+    def _draft_weights(self) -> DraftWeights | None:
+        """Return what drafts a level by one call, as `join` and `split_input` make a row; None if
+        nothing does.
+        """
         return DraftWeights(self._block.stack, "product", self._project.matrix, self._bias)
 
     def draft_rows(self, tokens: Tensor, features: Tensor, step: Tensor | int) -> Tensor:
@@ -271,9 +271,10 @@ class FeatureHead(TrainedHead):
         cos_sin = self._rotary.cos_sin
         # A target's embeddings may be more than a table.
         table = getattr(self.decoder, "embeddings", None) if self._table is None else self._table
-        if self._weights is None or table is None or cos_sin is None:
+        weights = self._draft_weights()
+        if weights is None or table is None or cos_sin is None:
             return None
-        return log_probs.level_weights(self._weights, table, cos_sin)
+        return log_probs.level_weights(weights, table, cos_sin)
 
 
 class FeatureDrafter(LevelCalls):

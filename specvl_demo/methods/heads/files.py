@@ -58,7 +58,7 @@ def read_head(folder: Path, outline: bool = False) -> tuple[dict[str, Tensor], J
 
 
 def _canonical_tensors(named: Iterable[tuple[str, Tensor]], source: str) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = {}
+    tensors = {}
     for stored_name, tensor in named:
         name = canonical_tensor_name(stored_name)
         if name in tensors:
