@@ -4,7 +4,7 @@ A graph repeats its kernels over the same buffers. So small calls (a step, a tre
 batch-invariant ones and those that keep layer states) are padded to one of a few row counts, read
 the whole cache under a mask, and write at rows given by a tensor. Prefills and calls that keep
 attention are not padded. Without CUDA the same steps run without graphs, which is what tests check.
-`backend.GraphRunner` owns and runs the steps.
+`graph_runner.GraphRunner` owns and runs the steps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from specvl_demo.decoders.batch_invariance import MAX_NODES, padded_rows
 from specvl_demo.decoders.forward import AuxStates, ForwardInput
 
 if TYPE_CHECKING:
-    from specvl_demo.decoders.backend import Backend, GraphCache
+    from specvl_demo.decoders.backend import Backend
+    from specvl_demo.decoders.graph_runner import GraphCache
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 

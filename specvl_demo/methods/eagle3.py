@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.types import Encoded, Prefill, Scores, Vocabulary
-from specvl_demo.decoders.backend import GraphRunner, LanguageBackend
+from specvl_demo.decoders.backend import LanguageBackend
+from specvl_demo.decoders.graph_runner import GraphRunner
 from specvl_demo.decoders.layer_stack import DraftWeights
 from specvl_demo.decoders.output_head import LogProbabilities
 from specvl_demo.decoders.packed_linear import PackedLinear

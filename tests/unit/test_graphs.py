@@ -17,9 +17,9 @@ from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.core.types import AuxRequest, Context, Stopwatch
 from specvl_demo.decoders import calibration, kernels
-from specvl_demo.decoders.backend import GraphCache, GraphRunner
 from specvl_demo.decoders.calibration import prefilled_sequence
 from specvl_demo.decoders.forward import AuxStates, ForwardInput
+from specvl_demo.decoders.graph_runner import GraphCache, GraphRunner
 from specvl_demo.decoders.graphs import GraphStep, StepShape, step_shapes
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.sequence import CachedSequence, prefill
@@ -275,7 +275,7 @@ def test_graphs_are_captured_again_after_all_of_a_pool_are_gone(cuda: FakeCuda, 
         return len(decoder.runner.free), len(FakeGraph.alive)
 
     assert [ask(room) for room in (100, 1000, 100, 1000)] == [(1, 6), (2, 9), (2, 9), (2, 9)]
-    monkeypatch.setattr("specvl_demo.decoders.backend.KEPT_BYTES", 0)
+    monkeypatch.setattr("specvl_demo.decoders.graph_runner.KEPT_BYTES", 0)
     assert [ask(room) for room in (2000, 100)] == [(1, 6), (1, 6)]
     hidden = kept.score(embedded(kept, [1]), chain(0))
     assert torch.isfinite(hidden).all()
