@@ -13,7 +13,7 @@ from specvl_demo.methods.views import MULTIMODAL
 
 TUNED: dict[str, dict[str, Value]] = {
     "photo": {"gamma": 10, "floor": 0.05},
-    "pocket": {"gamma": 10},
+    "pocket": {"gamma": 12, "floor": 0.6},
 }
 """Presets of a chain that the small models of the shipped pairs draft from the whole prompt."""
 

@@ -280,7 +280,7 @@ register(
         presets={
             # As many as a block of sixteen can draft.
             "paper": {"gamma": 15},
-            "pocket": {"gamma": 9},
+            "pocket": {"gamma": 9, "floor": 0.3},
             "photo": {"gamma": 9, "floor": 0.2},
         },
         url="https://arxiv.org/abs/2602.06036",

@@ -317,7 +317,7 @@ register(
             "paper": {},
             "published-code": {"nodes": 60, "width": 4, "loops": 8, "keep": 1.0},
             "photo": {"policy": "chain", "gamma": 10, "floor": 0.1},
-            "pocket": {"policy": "chain", "gamma": 7},
+            "pocket": {"policy": "chain", "gamma": 7, "floor": 0.3},
             "pocket-tree": {"nodes": 10, "width": 2, "loops": 5},
         },
         order=100,

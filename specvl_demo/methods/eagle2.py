@@ -31,7 +31,7 @@ register(
             # Depth 6 with the first level, as in the paper.
             "paper": {"nodes": 60, "width": 10, "loops": 5},
             "photo": {"policy": "chain", "gamma": 10, "floor": 0.1},
-            "pocket": {"policy": "chain", "gamma": 8},
+            "pocket": {"policy": "chain", "gamma": 10, "floor": 0.6},
             "pocket-tree": {"nodes": 12, "width": 3, "loops": 5},
         },
         order=80,

@@ -185,7 +185,7 @@ register(
             ),
             # In training, the pocket pair's head fed itself three times, and it is not accurate
             # beyond. At a temperature, its samples agree less often than its likeliest tokens.
-            "pocket": {"policy": "chain", "gamma": 3, "draws": "argmax"},
+            "pocket": {"policy": "chain", "gamma": 3, "floor": 0.5, "draws": "argmax"},
             "photo": {"policy": "chain", "gamma": 10, "floor": 0.05},
             "pocket-tree": {"nodes": 10, "width": 3, "loops": 2},
         },

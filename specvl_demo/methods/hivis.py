@@ -72,7 +72,7 @@ register(
             "paper": {"nodes": 60, "width": 10, "loops": 6},
             "published-code": {"nodes": 60, "width": 10, "loops": 5},
             "photo": {"policy": "chain", "gamma": 10, "floor": 0.1},
-            "pocket": {"policy": "chain", "gamma": 7},
+            "pocket": {"policy": "chain", "gamma": 12, "floor": 0.6},
             "pocket-tree": {"nodes": 10, "width": 2, "loops": 7},
         },
         order=90,

@@ -6,6 +6,7 @@ The pruning, guided by the target's attention or even, is the view `pruned` in `
 from __future__ import annotations
 
 from specvl_demo.methods.base import Method, register
+from specvl_demo.methods.declare import AUTO
 from specvl_demo.methods.policies import CHAIN, STATIC_TREE
 from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.views import PRUNED
@@ -25,7 +26,7 @@ register(
         presets={
             "paper": {},
             "photo": {"drop_image": 0.5, "drop_video": 0.5, "tree_nodes": 5},
-            "pocket": {"drop_image": 0.5, "drop_video": 0.5, "tree_nodes": 8},
+            "pocket": {"drop_image": 0.5, "drop_video": 0.5, "tree_nodes": AUTO},
         },
         order=30,
         url="https://arxiv.org/abs/2508.16201",

@@ -52,7 +52,7 @@ def test_paper_presets_are_as_deep_as_the_papers_count(name: str, depth: int):
 
 def test_titles_name_a_foreign_policy_and_the_size_of_a_tree():
     preset = METHODS["eagle2"].presets["pocket"]
-    assert choose("eagle2", preset=preset).title == "EAGLE-2, chain of 8"
+    assert choose("eagle2", preset=preset).title == "EAGLE-2, chain of up to 10"
     assert choose("chain", {"gamma": 3}).title == "Chain"
     assert choose("eagle2", {"nodes": 60}).title == "EAGLE-2, best-first tree of 60"
     assert choose("dream", {"policy": "static-tree"}).title == "DREAM, static tree of 26"
