@@ -9,17 +9,27 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from specvl_demo.decoders import graphs
+from specvl_demo.core import highest
+from specvl_demo.decoders import graphs, kernels
 from specvl_demo.decoders.attention import kernels_accept
 from specvl_demo.decoders.backend import Backend
 
 B = TypeVar("B", bound=Backend)
+GPU = pytest.param(
+    "cuda",
+    marks=[
+        pytest.mark.gpu,
+        pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    ],
+)
+"""A place for what only `make test-gpu` runs."""
 HOST_READS = {"_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select", "unique2"}
 """Operators that wait for the device, by their short names."""
 
@@ -252,6 +262,9 @@ def graphs_on_the_processor(monkeypatch) -> Iterator[FakeCuda]:
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", _end_allocation, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_releasePool", _release_pool, raising=False)
     monkeypatch.setattr(graphs, "has_graphs", lambda device: True)
+    # What runs only on processors, unseen by graphs.
+    monkeypatch.setattr(kernels, "available", lambda: False)
+    monkeypatch.setattr(highest, "argmax", lambda rows: rows.argmax(-1))
     graphs._capture_stream.cache_clear()
 
     def collected(phase: str, _: Mapping[str, int]) -> None:

@@ -187,6 +187,7 @@ class Lane:
         room = request.max_new_tokens
         session = target.open(prefill, room, parts.policy.max_nodes, parts.drafter.aux_request)
         shared.release(parts.drafter.aux_request)
+        drawn = parts.draws != "argmax" and not request.sampling.greedy
         start = LaneStart(
             prompt=prompt,
             encoded=encoded,
@@ -197,6 +198,7 @@ class Lane:
             max_new_tokens=room,
             max_nodes=max(parts.policy.max_nodes, parts.policy.max_fed),
             session=session,
+            growth=None if drawn or request.sampling.adjusts else parts.policy.growth(),
         )
         # 3. Its parts read the prompt too, on the clock.
         watch = target.stopwatch()
@@ -215,7 +217,6 @@ class Lane:
         ids = prompt.ids.tolist()
         n_prefix = len(prompt.prefix)
         self._sampler = Sampler(request.sampling, self._device, ids, n_prefix, self._eos)
-        drawn = parts.draws != "argmax" and not request.sampling.greedy
         self._draws = self._sampler if drawn else None
         self._root = int(prompt.ids[-1])
         full = request.detail == "full"

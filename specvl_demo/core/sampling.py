@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -259,18 +259,22 @@ class Level(NamedTuple):
 
     Attributes:
         scores: By which they are ordered: `logp`, unless tokens are drawn.
+        places: Which of all tokens found after the drafter's rows the node itself is, where it
+            chose what it fed.
     """
 
     tokens: Tensor
     logp: Tensor
     scores: Tensor
+    places: Tensor | None = None
 
-    def read(self) -> tuple[list[list[int]], list[list[float]], list[list[float]]]:
-        """Return the numbers, from a GPU in one transfer: float64 holds ids exactly."""
+    def read(self) -> list[list[list[Any]]]:
+        """Return the parts' numbers, from a GPU in one transfer: float64 holds ids exactly."""
+        parts = [part for part in self if part is not None]
         if self.tokens.device.type == "cpu":
-            return self.tokens.tolist(), self.logp.tolist(), self.scores.tolist()
-        tokens, logp, scores = torch.stack([part.double() for part in self]).tolist()
-        return [[int(token) for token in row] for row in tokens], logp, scores
+            return [part.tolist() for part in parts]
+        tokens, *others = torch.stack([part.double() for part in parts]).tolist()
+        return [[[int(token) for token in row] for row in tokens], *others]
 
 
 def top_k(logp: Tensor, k: int, draws: Sampler | None, depth: int) -> Level:

@@ -15,7 +15,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -277,6 +277,15 @@ class Context:
         )
 
 
+class Growth(NamedTuple):
+    """How trees grow by themselves: k tokens are found after each fed node, and numbered as they
+    come; of those found after a level these are fed next, or so many of the likeliest paths.
+    """
+
+    k: int
+    fed: tuple[int | tuple[int, ...], ...]
+
+
 @dataclass(frozen=True)
 class LaneStart:
     """Everything a part may read when a lane begins.
@@ -289,6 +298,7 @@ class LaneStart:
             charged to every lane that calls it.
         max_nodes: The most nodes that the policy feeds to the drafter or has scored in a round.
         session: The lane's session on the target, positioned before the root; read-only.
+        growth: The policy's, unless drafts are drawn or adjusted on their way.
     """
 
     prompt: Prompt
@@ -300,6 +310,7 @@ class LaneStart:
     max_new_tokens: int
     max_nodes: int
     session: Session
+    growth: Growth | None = None
 
 
 class Target(VisionEncoder, Protocol):
@@ -394,6 +405,8 @@ class Drafter:
     """Of its model, as shown to the user."""
     aux_request: AuxRequest = NO_AUX
     """What it needs of the target's prefill and scores."""
+    grows = False
+    """Whether it feeds all that `LaneStart.growth` says by itself, after the root."""
 
     def begin(self, start: LaneStart) -> None:
         """Prefill the drafter. Called once."""
@@ -465,6 +478,10 @@ class Policy(ABC):
     worth: Any = None
     """What decides how many nodes are worth it in a round (`methods.tree_size.Worth`), if that is
     left to it."""
+
+    def growth(self) -> Growth | None:
+        """Return how its trees grow; None where the host decides on the way what is fed."""
+        return None
 
     @abstractmethod
     def propose(

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from torch import Tensor
 from specvl_demo.core.faults import cause, lacks_memory, loses_device
 from specvl_demo.decoders import graphs
 from specvl_demo.decoders.forward import ForwardInput
-from specvl_demo.decoders.graphs import BUCKETS, GraphMemory, GraphStep, StepShape
+from specvl_demo.decoders.graphs import BUCKETS, DraftStep, GraphMemory, GraphStep, StepShape
 from specvl_demo.decoders.kv_cache import KVCache, KVSlots
 
 if TYPE_CHECKING:
@@ -163,6 +163,17 @@ class GraphRunner:
         size = call.x.shape[1]
         if shape is None or not isinstance(cache, GraphCache):
             return backend.forward_eager(call)
+        made, layers = self.run(backend, cache, shape, call)
+        cache.advance(size)
+        hidden = made[:, :size].clone()
+        for i, states in layers.items():
+            call.aux.layers[i] = states[:, :size].clone()
+        return hidden
+
+    def run(self, backend: Backend, cache: GraphCache, shape: StepShape, call: Any) -> Any:
+        """Run the step of a shape over what a call brings, and return what it makes
+        (`GraphStep.made`), to be copied before any other graph runs.
+        """
         self.capture(backend, cache, [shape])
         step = cache.steps[shape]
         step.fill(call)
@@ -170,13 +181,7 @@ class GraphRunner:
             self._run_step(backend, step, cache)
         else:
             step.graph.replay()
-        cache.advance(size)
-        made, layers = step.made
-        # Copied before any other graph runs, which may use the same memory.
-        hidden = made[:, :size].clone()
-        for i, states in layers.items():
-            call.aux.layers[i] = states[:, :size].clone()
-        return hidden
+        return step.made
 
     def capture(self, backend: Backend, cache: GraphCache, shapes: Sequence[StepShape]) -> None:
         """Make the buffers of these shapes on a cache, unless it has them, and capture them if the
@@ -197,7 +202,7 @@ class GraphRunner:
 
     @torch.inference_mode(False)
     def _new_step(self, backend: Backend, cache: GraphCache, shape: StepShape) -> GraphStep:
-        return GraphStep(shape, backend, cache)
+        return (DraftStep if shape.tree else GraphStep)(shape, backend, cache)
 
     def _try_to_capture(self, backend: Backend, step: GraphStep, cache: GraphCache) -> None:
         # Rows are written that no cache reads: all of an empty one, or the first after its length.

@@ -4,7 +4,9 @@ A graph repeats its kernels over the same buffers. So small calls (a step, a tre
 batch-invariant ones and those that keep layer states) are padded to one of a few row counts, read
 the whole cache under a mask, and write at rows given by a tensor. Prefills and calls that keep
 attention are not padded. Without CUDA the same steps run without graphs, which is what tests check.
-`graph_runner.GraphRunner` owns and runs the steps.
+A whole drafted tree may be one step too: it feeds the root, finds the likeliest tokens after it,
+feeds those of the likeliest paths, and so on, so that the host sends a few numbers and reads none
+in between. `graph_runner.GraphRunner` owns and runs the steps.
 """
 
 from __future__ import annotations
@@ -12,15 +14,18 @@ from __future__ import annotations
 import gc
 import os
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache as cached
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from specvl_demo.core.types import AuxRequest
+from specvl_demo.core import highest
+from specvl_demo.core.transfer import to_device
+from specvl_demo.core.types import AuxRequest, Growth, LaneStart, Vocabulary
 from specvl_demo.decoders.batch_invariance import MAX_NODES, padded_rows
 from specvl_demo.decoders.forward import AuxStates, ForwardInput
 
@@ -31,6 +36,11 @@ if TYPE_CHECKING:
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
+def bucket(rows: int) -> int:
+    """Return the row count that so many rows are padded to."""
+    return next(size for size in BUCKETS if size >= rows)
+
+
 class StepShape(NamedTuple):
     """What a graph was captured for.
 
@@ -38,11 +48,13 @@ class StepShape(NamedTuple):
         rows: Padded row count.
         layers: Layers whose inputs are kept.
         tail: Columns after the cache's in the mask of a batch-invariant step, 0 in others.
+        tree: How a tree is drafted by a step whose rows end with the root, and of which words.
     """
 
     rows: int
     layers: tuple[int, ...]
     tail: int
+    tree: tuple[Growth, Vocabulary] | None = None
 
     @classmethod
     def of(cls, call: ForwardInput) -> StepShape | None:
@@ -55,8 +67,7 @@ class StepShape(NamedTuple):
         if (call.mask is None and size > 1) or request.attention:
             return None
         tail = 0 if call.columns is None else call.columns.shape[1]
-        rows = next(bucket for bucket in BUCKETS if bucket >= size)
-        return cls(rows, request.layers, tail)
+        return cls(bucket(size), request.layers, tail)
 
 
 def step_shapes(
@@ -68,9 +79,20 @@ def step_shapes(
     """
     invariant = min_rows is not None and max_rows <= MAX_NODES
     first = padded_rows(1, min_rows) if invariant and min_rows else 1
-    last = next((rows for rows in BUCKETS if rows >= max(max_rows, first)), BUCKETS[-1])
+    last = bucket(min(max(max_rows, first), BUCKETS[-1]))
     tail = MAX_NODES if invariant else 0
     return [StepShape(rows, layers, tail) for rows in BUCKETS if first <= rows <= last]
+
+
+def draft_shapes(backend: Backend, start: LaneStart) -> list[StepShape]:
+    """Return the shapes of a lane's drafts: of whole trees, if they grow in captured steps of this
+    backend. The tokens before a root that are not fed yet are at most a whole path.
+    """
+    growth = start.growth
+    if growth is None or not backend.fixed or backend.window is not None:
+        return step_shapes(start.max_nodes)
+    tree = growth, start.vocabulary
+    return [shape._replace(tree=tree) for shape in step_shapes(len(growth.fed) + 2)]
 
 
 class GraphStep:
@@ -85,7 +107,7 @@ class GraphStep:
     graph: torch.cuda.CUDAGraph | None = None
 
     def __init__(self, shape: StepShape, backend: Backend, cache: GraphCache) -> None:
-        batch, (rows, layers, tail) = cache.batch, shape
+        batch, (rows, layers, tail, _) = cache.batch, shape
         zeros = partial(torch.zeros, device=backend.device)
         axes = (backend.axes,) if backend.axes > 1 else ()
         self.end = cache.buffer_rows
@@ -107,8 +129,8 @@ class GraphStep:
         call = ForwardInput(self.x, self.positions, cache, *masks, aux=aux)
         self.made = backend.decode(call), aux.layers
 
-    def fill(self, call: ForwardInput) -> None:
-        """Copy a call into the buffers; earlier rows stay as padding, which nobody reads."""
+    def fill(self, call: Any) -> None:
+        """Copy a `ForwardInput`; earlier rows stay as padding, which nobody reads."""
         size = call.x.shape[1]
         cache = call.cache
         self.x[:, :size] = call.x
@@ -117,7 +139,6 @@ class GraphStep:
         end = cache.length + size
         if self.columns is not None:
             # Rows of padding keep an earlier step's mask: finite numbers that are never read.
-            assert call.columns is not None  # of a step of this shape
             self.columns[:size], end = call.columns, self.mask.shape[-1]
         low = torch.finfo(self.mask.dtype).min
         for buffer, mask in ((self.mask, call.mask), (self.second_mask, call.second_mask)):
@@ -136,6 +157,88 @@ class GraphStep:
         graph, self.graph, self.made = self.graph, None, None
         if graph is not None:
             graph.reset()
+
+
+class DraftStep(GraphStep):
+    """A step that drafts a tree after m sequences, with buffers of its own.
+
+    Attributes:
+        numbers: The cache's length, how many tokens before the root are fed too, the cache's holes.
+        shifts: As of `CachedSequence`.
+        tokens, features: Up to the root [rows], and those before them [rows, D].
+        weights: [m] of the sequences in their mixture.
+        made: Of every fed node: which of all tokens found after nodes it is [nodes]; the tokens
+            found after it and their log-probabilities [nodes, k]; all log-probabilities, by
+            sequence [nodes, m, R]. Valid until the next run of this step.
+    """
+
+    def __init__(self, shape: StepShape, backend: Backend, cache: GraphCache) -> None:
+        assert shape.tree is not None
+        (self._k, fed), vocabulary = shape.tree
+        device = backend.device
+        self._fed = [n if isinstance(n, int) else to_device(n, device) for n in fed]
+        # Kept, since a graph reads tensors of it.
+        self._log_probs = backend.log_probabilities(vocabulary)
+        m, rows = cache.batch, shape.rows
+        zeros = partial(torch.zeros, dtype=torch.int64, device=device)
+        self.numbers, self.shifts, self.tokens = zeros(3), zeros(2, m), zeros(rows)
+        self.at = self.numbers[:1]
+        self.x = self.features = zeros(rows, backend.width, dtype=backend.dtype)
+        self.weights = zeros(m, dtype=torch.float32)
+
+    def fill(self, call: Mapping[str, Tensor]) -> None:
+        for name, values in call.items():
+            getattr(self, name)[: len(values)] = values
+
+    def compute(self, backend: Backend, cache: GraphCache) -> None:
+        length, late, holes = self.numbers
+        padding, offset = self.shifts[..., None]
+        columns = torch.arange(cache.buffer_rows, device=backend.device)
+        start, at = length + late, length + columns[: len(self.tokens)]
+        depth = (at - start).clamp_max(0)  # padding has the root's position
+        unseen = (columns > at[:, None]) | (columns < padding[..., None])
+        low = torch.finfo(backend.dtype).min
+        tokens, features, root = self.tokens, self.features, late[None]
+        place = paths = torch.zeros_like(root)
+        made, row = [], 0
+        for level, next_fed in enumerate((*self._fed, None), 1):
+            # 1. Feed the level.
+            cache.at = at
+            positions = offset + (start + depth)
+            if backend.axes > 1:
+                positions = positions.expand(backend.axes, -1, -1)
+            step = depth.clamp(0, backend.n_steps - 1)
+            x = backend.draft_rows(tokens, features, step).expand(cache.batch, -1, -1)
+            several = unseen, unseen | (columns < holes)
+            masks = [(mask[:, None] * low).to(x.dtype) for mask in several]
+            call = ForwardInput(x, positions, cache, *masks[: 1 + backend.has_holes])
+            hidden = backend.decode(call)
+            if not row:  # nothing is drafted after tokens before the root
+                tokens, hidden = tokens.index_select(0, root), hidden.index_select(1, root)
+                unseen = unseen.index_select(1, root)
+            # 2. The likeliest tokens after each node.
+            log_probs = self._log_probs.row_log_probs(hidden)
+            logp, ids = highest.topk(self._log_probs.mixed(log_probs, self.weights), self._k)
+            made.append((place, ids, logp, log_probs.transpose(0, 1)))
+            if next_fed is None:
+                break
+            # 3. What is fed next.
+            first = row * self._k
+            if isinstance(next_fed, int):
+                paths, chosen = (logp + paths[:, None]).flatten().topk(next_fed)
+                place = first + chosen
+            else:
+                place, chosen = next_fed, next_fed - first
+            above = chosen // self._k
+            row += len(tokens)
+            tokens = ids.flatten().index_select(0, chosen)
+            features = hidden[0].index_select(0, above)
+            depth = torch.full_like(place, level)
+            at = start + row + columns[: len(place)]
+            unseen = unseen.index_select(1, above) & (columns != at[:, None])
+        # Into memory of the first run, before the capture: no other graph uses it.
+        parts = zip(zip(*made), self.made or [None] * 4)
+        self.made = [torch.cat(part, out=out) for part, out in parts]
 
 
 class GraphMemory:

@@ -8,19 +8,20 @@ their columns. Knows nothing of tokens, pictures or acceptance.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specvl_demo.core.transfer import to_device
 from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.core.types import NO_AUX, AuxRequest, Context, LevelRequest
 from specvl_demo.decoders import batch_invariance
 from specvl_demo.decoders.backend import Backend
 from specvl_demo.decoders.forward import AuxStates, ForwardInput
-from specvl_demo.decoders.graphs import StepShape
+from specvl_demo.decoders.graphs import StepShape, bucket
 from specvl_demo.decoders.kv_cache import KVCache
 from specvl_demo.decoders.layer_stack import LevelDrafter
 
@@ -34,7 +35,8 @@ class CachedSequence:
     """m sequences on one decoder.
 
     length: Committed rows, the same for all sequences. Nodes fed after them are numbered 0, 1, ...
-    until `commit_nodes` decides which of them stay. fed: How many there are in this round.
+    until `commit_nodes` decides which of them stay. fed: How many there are in this round. shifts:
+    [2, m] rows of padding that each begins with, and how far its positions are from rows.
     """
 
     def __init__(
@@ -49,12 +51,13 @@ class CachedSequence:
         self.backend = backend
         self.cache = cache
         self.length = cache.length
-        self._next = next_position[:, None]
         self.fed = 0
         self._parents: list[int] = []
         self._low = torch.finfo(backend.dtype).min
         self._pad: Tensor | None = None
         self._padded = pad
+        padding = torch.zeros_like(next_position) if pad is None else pad.sum(1)
+        self.shifts = torch.stack((padding, next_position - self.length))
         if pad is not None:
             self._pad = torch.zeros(
                 pad.shape[0], 1, 1, cache.room, dtype=backend.dtype, device=pad.device
@@ -65,7 +68,7 @@ class CachedSequence:
     @property
     def next_position(self) -> Tensor:
         """[m] of the next committed row, or of this round's root."""
-        return self._next[:, 0]
+        return self.shifts[1] + self.length
 
     def depth_below(self, parents: Sequence[int]) -> Tensor:
         """Return how far below the root nodes are that are fed next with these parents [k]."""
@@ -115,7 +118,6 @@ class CachedSequence:
         late = x.shape[1] - 1
         hidden = self.score(x, chain(late))
         self.length += late
-        self._next = self._next + late
         self.fed = 1
         self._parents = [-1]
         return hidden
@@ -132,12 +134,6 @@ class CachedSequence:
             mask = shape.mask(self.length, x.dtype, x.device)[first:]
         return self._run_nodes(x, shape.depth_on(x.device), mask)
 
-    @property
-    def padding(self) -> Tensor:
-        """[m] rows that these sequences begin with to be skipped."""
-        none = torch.zeros(self.cache.batch, dtype=torch.int64)
-        return none if self._padded is None else self._padded.sum(1)
-
     def draft_levels(
         self, drafter: LevelDrafter, tokens: Tensor, request: LevelRequest, **inputs: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -151,20 +147,36 @@ class CachedSequence:
         self.cache.truncate(self.length + self.fed)
         self.cache.require_room(len(tokens) + request.levels - 1)
         base = self.length + late
-        root = self._next + late
+        self.length = base
         parents = [*self._parents, *request.parents]
-        ids, logp = drafter.draft(tokens, request, parents, base, root[:, 0], **inputs)
-        self.length, self._next = base, root
+        ids, logp = drafter.draft(tokens, request, parents, base, self.next_position, **inputs)
         self.fed += len(ids)
         self._parents = [*parents, *range(len(parents) - 1, self.fed - 1)]
         self.cache.advance(late + len(ids))
         return ids, logp
 
+    def draft_tree(
+        self, shape: StepShape, tokens: Tensor, inputs: Mapping[str, Tensor]
+    ) -> list[Tensor]:
+        """Feed nodes as `run_root` does, then draft a tree and feed its nodes, by one step; return
+        what it makes (`DraftStep.made`).
+        """
+        cache: Any = self.cache
+        cache.truncate(self.length)
+        late = len(tokens) - 1
+        numbers = to_device([self.length, late, cache.holes], tokens.device)
+        given = {"numbers": numbers, "shifts": self.shifts, "tokens": tokens, **inputs}
+        shape = shape._replace(rows=bucket(len(tokens)))
+        made: list[Tensor] = self.backend.runner.run(self.backend, cache, shape, given)
+        self.length += late
+        self.fed = len(made[0])
+        cache.advance(late + self.fed)
+        return made
+
     def commit_nodes(self, nodes: Sequence[int]) -> None:
         """Commit these fed nodes, a path from node 0, and drop the others."""
         self.cache.keep_rows(self.length, nodes)
         self.length += len(nodes)
-        self._next = self._next + len(nodes)
         self.fed = 0
         self._parents = []
 
@@ -205,7 +217,7 @@ class CachedSequence:
         self, x: Tensor, depth: Tensor, aux: AuxStates | None, **masks: Tensor | None
     ) -> Tensor:
         """depth: Of x's rows below the root. masks: As in `ForwardInput`, with the columns."""
-        positions = self._next + depth
+        positions = self.next_position[:, None] + depth
         if self.backend.axes > 1:
             positions = positions.expand(self.backend.axes, *positions.shape)
         call = ForwardInput(x, positions, self.cache, **masks, aux=aux or AuxStates())

@@ -22,7 +22,7 @@ from specvl_demo.core.tree import chain
 from specvl_demo.core.types import NO_AUX, AuxRequest, Drafter, LaneStart
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.forward import ForwardInput
-from specvl_demo.decoders.graphs import step_shapes
+from specvl_demo.decoders.graphs import draft_shapes
 from specvl_demo.decoders.kv_cache import KVSlots
 from specvl_demo.decoders.layer_stack import DraftWeights
 from specvl_demo.decoders.sequence import CachedSequence
@@ -166,7 +166,7 @@ class DreamHead(FeatureHead):
 
     def prefill(self, start: LaneStart, head_prompt: HeadPrompt, room: int) -> CachedSequence:
         """Prefill with the kept tokens' embeddings as queries, all features as keys and values."""
-        cache = self.new_cache(1, room, step_shapes(start.max_nodes))
+        cache = self.new_cache(1, room, draft_shapes(self, start))
         features = start.prefill.hidden
         seen = head_prompt.seen
         n = features.shape[0]

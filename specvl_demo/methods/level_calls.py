@@ -1,7 +1,7 @@
 """Drafters over a sequence of their own, whose decoder or head drafts below the nodes that are fed.
 
-Given tokens and parents, asks for a level of a tree, or a chain of levels, by one call,
-where our own kernels run, else falls back to log-probabilities. Knows what was fed in
+Given tokens and parents, asks for a level of a tree, a chain of levels or a whole tree by one call,
+where our own kernels or graphs run, else falls back to log-probabilities. Knows what was fed in
 this round; nothing of what is accepted.
 """
 
@@ -17,7 +17,7 @@ from specvl_demo.core.sampling import Level
 from specvl_demo.core.transfer import as_index, to_device
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Drafter, LaneStart, LevelRequest, Verdict
-from specvl_demo.decoders.graphs import step_shapes
+from specvl_demo.decoders.graphs import draft_shapes
 from specvl_demo.decoders.layer_stack import LevelDrafter
 from specvl_demo.decoders.sequence import CachedSequence
 
@@ -41,7 +41,10 @@ class LevelCalls(Drafter):
         weights = backend.level_weights(self._logp)
         self._levels: LevelDrafter | None = None
         if weights is not None:
-            self._levels = LevelDrafter(weights, sequence.cache, sequence.padding, start.max_nodes)
+            given = sequence.cache, sequence.shifts[0], start.max_nodes
+            self._levels = LevelDrafter(weights, *given)
+        self._shapes = draft_shapes(backend, start)
+        self.grows = self._shapes[0].tree is not None
         self._pending: list[int] = []
         self._begin_round()
 
@@ -50,7 +53,7 @@ class LevelCalls(Drafter):
         self._hidden: list[Tensor] = []
 
     def prepare(self, start: LaneStart) -> None:
-        self._sequence.cache.prepare(step_shapes(start.max_nodes))
+        self._sequence.cache.prepare(self._shapes)
 
     @abstractmethod
     def _inputs(self) -> dict[str, Tensor]:
@@ -78,13 +81,20 @@ class LevelCalls(Drafter):
 
     def draft_level(self, request: LevelRequest) -> Level | None:
         levels = self._levels
-        if levels is None or request.draws is not None:
+        if request.draws is not None or not (self.grows or levels):
             return super().draft_level(request)
         sequence = self._sequence
         fed = self._as_fed(request.tokens, request.parents)
-        ids, logp = sequence.draft_levels(levels, fed, request, **self._inputs())
-        self._log_probs = [levels.log_probs[: sequence.fed].transpose(0, 1)]
-        return Level(ids, logp, logp)
+        places = None
+        if levels is None:
+            made = sequence.draft_tree(self._shapes[0], fed, self._inputs())
+            places, ids, logp, log_probs = made
+            places = places[:, None].expand_as(ids)
+        else:
+            ids, logp = sequence.draft_levels(levels, fed, request, **self._inputs())
+            log_probs = levels.log_probs[: sequence.fed]
+        self._log_probs = [log_probs.transpose(0, 1)]
+        return Level(ids, logp, logp, places)
 
     def _as_fed(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
         """Return tokens as they are fed: with pending ones before a root, which begins a round. For

@@ -19,7 +19,7 @@ from torch import Tensor
 from specvl_demo.core.sampling import Sampler
 from specvl_demo.core.transfer import to_device
 from specvl_demo.core.tree import DraftTree, TreeShape, chain, shape_of, shape_of_rank_paths
-from specvl_demo.core.types import Drafter, LevelRequest, Policy
+from specvl_demo.core.types import Drafter, Growth, LevelRequest, Policy
 from specvl_demo.methods import base
 from specvl_demo.methods.base import TREE, Part
 from specvl_demo.methods.declare import PolicySettings, setting, size_words
@@ -55,6 +55,9 @@ class Chain(Policy):
         self.floor = math.log(settings.floor) if settings.floor else -math.inf
         self.max_nodes = self.gamma + 1
 
+    def growth(self) -> Growth | None:
+        return None if self.floor > -math.inf else Growth(1, (1,) * (self.gamma - 1))
+
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
@@ -69,7 +72,7 @@ class Chain(Policy):
             level = drafter.draft_level(request)
             if level is None:
                 break
-            logp = level.logp[:, 0]
+            logp = level.logp[: length - n, 0]
             if self.floor > -math.inf:
                 # Read only if it decides: on a GPU each read waits for the drafter.
                 sums = [*accumulate(logp.tolist(), initial=total)][1:]
@@ -131,10 +134,10 @@ class StaticSettings(PolicySettings):
 class StaticTree(Policy):
     """Fills a fixed tree of rank paths: (a, b) is the b-th likeliest after the a-th likeliest.
 
-    Its inner nodes are fed: the path of likeliest tokens by the first call, if the drafter goes on
-    by itself; the others by one call a level. Every prefix of a path must be a path too. At a
-    temperature with shared draws, the token sampled with the target's random numbers has the first
-    rank everywhere.
+    Its inner nodes are fed: all, or the path of likeliest tokens, by the first call, if the drafter
+    goes on by itself; the others by one call a level. Every prefix of a path must be a path too. At
+    a temperature with shared draws, the token sampled with the target's random numbers has the
+    first rank everywhere.
     """
 
     def __init__(self, paths: Sequence[Sequence[int]] = EAGLE_TREE, top: int = 1) -> None:
@@ -142,6 +145,10 @@ class StaticTree(Policy):
         self._paths = tuple(map(tuple, paths))
         self.max_nodes = 1 + len(self._paths)
         self._top = max(top, *(1 + max(path) for path in self._paths))
+
+    def growth(self) -> Growth:
+        _, _, calls, _ = _plan_static(self._paths, self._top, 1, torch.device("cpu"))
+        return Growth(self._top, tuple(tuple(feed.tolist()) for feed, *_ in calls))
 
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
@@ -153,10 +160,10 @@ class StaticTree(Policy):
         level = drafter.draft_level(request) if paths else None
         if level is None:
             return DraftTree(root, chain(0))
-        tokens, logp, _ = level
-        drafted = self._top, len(tokens), root.device
+        tokens, logp, *_ = level
+        drafted = self._top, 1 if drafter.grows else len(tokens), root.device
         shape, rows, calls, born = _plan_static(paths, *drafted)
-        for feed, parents, depth in calls:
+        for feed, parents, depth in () if drafter.grows else calls:
             request = LevelRequest(tokens.take(feed), parents, self._top, depth, draws)
             level = drafter.draft_level(request)
             if level is None:
@@ -263,7 +270,7 @@ def grow_tree(
     nodes = [Candidate(-1, 0, 0.0, 0.0)]
     fed = [0]
     after: list[Any] = []  # What is drafted after each of the drafter's rows.
-    ahead: dict[tuple[int, int], int] = {}  # Rows that it fed by itself, by parent and token.
+    ahead: dict[int, int] = {}  # Rows that it fed by itself, by which of all tokens they are.
     depth = min(request.levels, size - 1)
     # Where siblings are fed at every level, it would feed alone what can be fed beside them.
     most_ahead = depth if width in (None, 1) else 0
@@ -283,7 +290,10 @@ def grow_tree(
                 nodes[i].row = row
             first = len(after) + len(new)
             after += zip(*drafted.read(), strict=True)
-            ahead |= {(row - 1, after[row - 1][0][0]): row for row in range(first, len(after))}
+            k = drafted.tokens.shape[1]
+            for row in range(first, len(after)):
+                # If it does not say, the likeliest token after the row before.
+                ahead[(row - 1) * k if drafted.places is None else after[row][3][0]] = row
         # 2. What is drafted after each fed node.
         born = len(nodes)
         for i in sorted(fed):
@@ -291,13 +301,13 @@ def grow_tree(
             last_score = node.score - nodes[node.parent].score
             n = n_children and n_children(level + 1, node, last_score, after_node[2])
             nodes += [
-                Candidate(i, token, logp, node.score + score, ahead.get((node.row, token), -1))
-                for token, logp, score in islice(zip(*after_node, strict=True), n)
+                Candidate(i, token, logp, node.score + score, ahead.get(node.row * k + rank, -1))
+                for rank, (token, logp, score) in islice(enumerate(zip(*after_node[:3])), n)
                 if score > -math.inf
             ]
         # 3. Go on with the best of this level.
         best = best_paths(nodes, size - 2, policy.worth)
-        fed = [i for i in best if i >= born][:width]
+        fed = [i for i in best if i >= born and (nodes[i].row >= 0 or not drafter.grows)][:width]
         if not fed:
             break
     # 4. The best of all, parents first.
@@ -335,6 +345,9 @@ class BestFirst(Policy):
         self.width = settings.width
         self.loops = settings.loops
         self.max_fed = 1 + self.loops * self.width
+
+    def growth(self) -> Growth:
+        return Growth(self.width, (self.width,) * self.loops)
 
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None

@@ -16,7 +16,7 @@ from torch import Tensor
 from specvl_demo.core.transfer import take_rows
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import NO_AUX, LaneStart, Scores, Verdict
-from specvl_demo.decoders.graphs import step_shapes
+from specvl_demo.decoders.graphs import draft_shapes
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.base import TREE, Part
 from specvl_demo.methods.level_calls import LevelCalls, fed_rows
@@ -82,7 +82,7 @@ class SmallVLM(LevelCalls):
         longest = max(context.ids.shape[0] for context in contexts)
         room = longest + start.max_new_tokens + start.max_nodes + 1
         decoder = self.vlm.decoder
-        shapes = step_shapes(start.max_nodes)
+        shapes = draft_shapes(decoder, start)
         self._sequence = prefill(decoder, contexts, room, shapes=shapes).sequence
         self._seen = {
             context.name: (

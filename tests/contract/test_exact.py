@@ -132,7 +132,7 @@ def test_processing_follows_the_librarys_order():
     logits = torch.randn(50, 40, generator=torch.Generator().manual_seed(0)) * 3
     cuts = {"top_p": (0.9, 1.0, 0.3), "top_k": (0, 3, 50), "min_p": (0.0, 0.05, 1.0)}
     for temperature, *values in product((0.7, 2.0), *cuts.values()):
-        sampling = Sampling(temperature, **dict(zip(cuts, values, strict=True)))
+        sampling = Sampling(temperature, **dict(zip(cuts, values)))
         wanted = warped(logits, sampling).softmax(-1)
         assert torch.allclose(probabilities(logits, sampling), wanted, atol=1e-6)
 

@@ -66,7 +66,7 @@ def attend(
     theta: of rotary positions; None without them.
     """
     at = torch.arange(len(context))
-    parts = zip("qkv", (h, context, context), strict=True)
+    parts = zip("qkv", (h, context, context))
     q, k, v = ((x @ t[f"{n}_proj.weight"].t()).view(len(x), -1, 16) for n, x in parts)
     if "q_norm.weight" in t:
         q, k = norm(q, t["q_norm.weight"]), norm(k, t["k_norm.weight"])

@@ -147,7 +147,8 @@ def built(
     settings = SHALLOW.get(kind, {}) if settings is None else settings
     read = settings.get("dflash_config", {}).get("target_layer_ids", range(3))
     tensors = random_tensors(kind, geometry, n_read=len(read))
-    tensors = {canonical_tensor_name(name): tensor for name, tensor in tensors.items()}
+    place = decoder.device
+    tensors = {canonical_tensor_name(name): tensor.to(place) for name, tensor in tensors.items()}
     card = {"method": kind, **card}
     head = Head(kind, tensors, geometry, settings, f"tiny {kind}", card)
     return FORMATS[kind].build(head, decoder)

@@ -100,7 +100,7 @@ def test_clips_are_sampled_evenly_with_times(clips: Path, name: str, decoder: st
     assert len(clip.frames) == 4
     assert clip.times_s == pytest.approx((0, 8 / 12, 15 / 12, 23 / 12), abs=0.02)
     reds = [frame.getpixel((20, 30))[0] for frame in clip.frames]
-    assert all(abs(red - 255 * i / 23) < 25 for red, i in zip(reds, (0, 8, 15, 23), strict=True))
+    assert all(abs(red - 255 * i / 23) < 25 for red, i in zip(reds, (0, 8, 15, 23)))
 
 
 def test_both_decoders_agree_and_turn_phone_clips_upright(clips: Path, tmp_path: Path, monkeypatch):

@@ -329,7 +329,7 @@ def test_a_figure_says_what_made_it():
     begins = [
         replace(lane.begin, versions={"machine": "A fast one", "torch": "2"}) for lane in lanes
     ]
-    drawn = figure.race_svg([lane._replace(begin=b) for lane, b in zip(lanes, begins, strict=True)])
+    drawn = figure.race_svg([lane._replace(begin=b) for lane, b in zip(lanes, begins)])
     words = " ".join(" ".join(ElementTree.fromstring(drawn).itertext()).split())
     assert "pocket · cpu · A fast one · float32 · greedy · torch 2" in words and "drafter=" in words
 
@@ -404,7 +404,7 @@ def test_a_figure_of_anything_is_well_formed_and_bounded():
 def answered(probs: list[float], pair: str = "photo", **changes: object) -> LaneRecords:
     """A lane that wrote a letter at each of these probabilities, then a full stop and the end."""
     rounds = []
-    for index, (text, prob) in enumerate([*zip("abcdefgh", probs, strict=False), (".", 0.01)]):
+    for index, (text, prob) in enumerate([*zip("abcdefgh", probs), (".", 0.01)]):
         listed = [[LikelyToken(1, "z", 1 - prob), LikelyToken(ord(text), text, prob)]]
         made = chain_round(index, 0.1 * (index + 1), "", "", text, candidates=listed)
         rounds.append(made)

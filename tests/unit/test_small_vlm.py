@@ -111,7 +111,7 @@ def test_a_mixer_learns_accepted_positions_and_the_first_mismatch(target: VLMTar
     _, rounds = decode(target, drafter, Chain(ChainSettings(gamma)), tiny_prompt(1))
     drafted = [r for r in rounds[:-1] if r.n_drafted == gamma]
     assert {r.n_accepted for r in drafted} >= {0, 1, gamma}
-    for round_, (logp, logits, tokens) in zip(drafted, mixer.learnt, strict=False):
+    for round_, (logp, logits, tokens) in zip(drafted, mixer.learnt):
         positions = min(round_.n_accepted + 1, gamma)
         assert logp.shape == (2, positions, VOCAB) and logits.shape == (positions, VOCAB)
         assert tokens == [t.id for t in round_.tokens][:positions]

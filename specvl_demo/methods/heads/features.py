@@ -32,7 +32,7 @@ from specvl_demo.core.types import (
 from specvl_demo.decoders.backend import Backend, LanguageBackend
 from specvl_demo.decoders.calibration import TRIED_ROWS, pick_faster
 from specvl_demo.decoders.forward import ForwardInput
-from specvl_demo.decoders.graphs import step_shapes
+from specvl_demo.decoders.graphs import draft_shapes
 from specvl_demo.decoders.kv_cache import Layout
 from specvl_demo.decoders.layer_stack import DraftWeights, LevelWeights
 from specvl_demo.decoders.output_head import LogProbabilities, OutputHead, checked_ids
@@ -213,7 +213,7 @@ class FeatureHead(TrainedHead):
 
     def prefill(self, start: LaneStart, head_prompt: HeadPrompt, room: int) -> CachedSequence:
         """Prefill the rows before the root, in a cache with room for `room` rows."""
-        cache = self.new_cache(1, room, step_shapes(start.max_nodes))
+        cache = self.new_cache(1, room, draft_shapes(self, start))
         if len(head_prompt.x):
             self.forward(
                 ForwardInput(head_prompt.x[None], head_prompt.positions.unsqueeze(-2), cache)

@@ -230,7 +230,7 @@ def _without(
 ) -> Tensor:
     """The library on a prompt without a picture, with words in place of each run of its tokens."""
     ids, inside, words = [], False, iter(instead)
-    for token, visual in zip(encoded.ids.tolist()[:-1], encoded.visual.tolist(), strict=False):
+    for token, visual in zip(encoded.ids.tolist()[:-1], encoded.visual.tolist()):
         ids += next(words) if visual and not inside else () if visual else (token,)
         inside = visual
     tensor = torch.tensor([ids + behind])
