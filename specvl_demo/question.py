@@ -150,7 +150,8 @@ def _turn_words(turn: Turn, describe: Mapping[str, str]) -> str:
     if turn.question.strip() or not turn.shown:
         return turn.question
     clips = any(isinstance(medium, VideoFrames) for medium in turn.shown)
-    return describe["video" if clips else "images" if len(turn.shown) > 1 else "image"]
+    pictures = "images" if len(turn.shown) > 1 else "image"
+    return describe["video" if clips else pictures]
 
 
 def _scaled_down(visual: Visual, pixels: int) -> Visual:

@@ -259,8 +259,8 @@ def graphs_on_the_processor(monkeypatch) -> Iterator[FakeCuda]:
     }
     for name, stand_in in replaced.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
-    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", _end_allocation, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_releasePool", _release_pool, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", _end_allocation)
+    monkeypatch.setattr(torch._C, "_cuda_releasePool", _release_pool)
     monkeypatch.setattr(graphs, "has_graphs", lambda device: True)
     # What runs only on processors, unseen by graphs.
     monkeypatch.setattr(kernels, "available", lambda: False)

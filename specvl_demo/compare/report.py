@@ -496,7 +496,7 @@ def _condition_lines(report: JsonObject) -> list[str]:
     settled = ASKED + SPREAD * (settings["repeats"] > 1)
     settled += QUALITY * ("quality" in columns) + LIMITS * ("limit" in columns)
     settled += INTERVALS * ("interval" in columns)
-    sentences = [provenance_line(machine), settled.format(**{**settings, **sizes})]
+    sentences = [provenance_line(machine), settled.format(**settings | sizes)]
     if machine.get("busy"):
         sentences.append(BUSY.format(share=100 * machine["others_share_meanwhile"]))
     return sentences

@@ -185,6 +185,7 @@ def available() -> bool:
 def name() -> str | None:
     """Return the kind of processor that they are built for, as `build_kernels` calls it."""
     loaded = _load_library()
+    # Where a library was loaded from ctypes keeps under no public name.
     return None if loaded is None else build_kernels.level_name(Path(loaded._name))
 
 

@@ -32,8 +32,8 @@ def select_decoder(model: PreTrainedModel, backend: str, drafts: bool) -> Langua
         return packed_decoder.PackedDecoder(decoder, head, drafts)
     plain: HFDecoder | lean.LeanDecoder
     if backend != "hf" and lean.runs_lean(decoder):
-        bits: Bits | None = None if not packs else 8 if drafts else 32
-        plain = lean.LeanDecoder(decoder, head, bits)
+        bits: Bits = 8 if drafts else 32
+        plain = lean.LeanDecoder(decoder, head, bits if packs else None)
     else:
         plain = HFDecoder(model)
     graphs = backend == "graphs" or (backend == "auto" and has_graphs(plain.device))

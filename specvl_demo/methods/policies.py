@@ -154,6 +154,7 @@ class StaticTree(Policy):
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
         """Draft the tree; branches deeper than `room`, or than the drafter drafts, are left out."""
+        # 1. By one call the likeliest path, or the whole tree if the drafter grows it by itself.
         paths = tuple(path for path in self._paths if len(path) <= room)
         likeliest = sum(not any(path) for path in paths) or 1
         request = LevelRequest(root, (-1,), self._top, 0, draws, likeliest)
@@ -161,6 +162,7 @@ class StaticTree(Policy):
         if level is None:
             return DraftTree(root, chain(0))
         tokens, logp, *_ = level
+        # 2. Else the other inner nodes, by level, until the drafter has nothing to say.
         drafted = self._top, 1 if drafter.grows else len(tokens), root.device
         shape, rows, calls, born = _plan_static(paths, *drafted)
         for feed, parents, depth in () if drafter.grows else calls:
@@ -171,6 +173,7 @@ class StaticTree(Policy):
                 shape, rows, _, born = _plan_static(paths, *drafted)
                 break
             tokens, logp = torch.cat((tokens, level.tokens)), torch.cat((logp, level.logp))
+        # 3. Of all that was drafted, what the tree has.
         tokens = torch.cat((root, tokens.take(born)))
         return DraftTree(tokens, shape, torch.cat((logp.new_zeros(1), logp.take(born))), rows)
 
@@ -183,11 +186,15 @@ def _plan_static(
     rows; calls, each of which of the drafted tokens are fed, the rows of their parents and their
     depth; and which of them the nodes are [T - 1]. They are numbered as they came, `top` a row.
     """
+    # 1. Inner nodes in the order in which they are fed: what the first call feeds has the first
+    # numbers, depth first.
     shape, ranks = shape_of_rank_paths(paths)
     inner = [node for node in range(len(shape)) if shape.children[node]]
     order = sorted(inner, key=lambda node: (node >= ahead, shape.depth[node]))
     row = {node: row for row, node in enumerate(order)}
+    # 2. Where each node's token is among the drafted ones, `top` after each row.
     at = [top * row.get(above, 0) + rank for above, rank in zip(shape.parent, ranks, strict=True)]
+    # 3. A call for every level of what is not fed yet.
     calls = []
     for depth, group in groupby(order[ahead:], lambda node: shape.depth[node]):
         feed = [at[node] for node in group]

@@ -216,7 +216,7 @@ def plans(
     step takes a GPU longer to launch than our kernels to compute: it comes first there.
     """
 
-    def half(capability: tuple[int, int]) -> Dtype:
+    def dtype_on(capability: tuple[int, int]) -> Dtype:
         return options.dtype or ("bfloat16" if capability >= BFLOAT16_FROM else "float16")
 
     packing = options.quantised or "none"
@@ -231,13 +231,13 @@ def plans(
     usable = {i: gpu for i, gpu in enumerate(machine.gpus) if gpu.built}
     for quantised in packings:
         for i, gpu in usable.items():
-            plan = LoadPlan(half(gpu.capability), f"cuda:{i}", {}, quantised)
+            plan = LoadPlan(dtype_on(gpu.capability), f"cuda:{i}", {}, quantised)
             yield gpu.name, gpu.memory_bytes, plan
         if len(usable) > 1:
             split = {i: int(gpu.memory_bytes * USABLE_SHARE) for i, gpu in usable.items()}
             name = f"{len(split)} GPUs ({' + '.join(gpu.name for gpu in usable.values())})"
             whole = sum(gpu.memory_bytes for gpu in usable.values())
             weakest = min(gpu.capability for gpu in usable.values())
-            yield name, whole, LoadPlan(half(weakest), f"cuda:{min(split)}", split, quantised)
+            yield name, whole, LoadPlan(dtype_on(weakest), f"cuda:{min(split)}", split, quantised)
     if packing == "none" and not at_home:
         yield on_cpu

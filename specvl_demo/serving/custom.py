@@ -94,7 +94,9 @@ def _read_checkpoint(card: hub.ModelCard, offline: bool, speaks: bool = False) -
     checkpoint = Checkpoint(name, params, card.licence, local)
     if card.family in hub.HEADS:
         return checkpoint
-    tensors = None if local else {} if offline else hub.hub_weight_headers(card.id)
+    tensors = None
+    if not local:
+        tensors = {} if offline else hub.hub_weight_headers(card.id)
     model: Any = outlines.outline_model(card.folder, card.id, card.family in hub.FAMILIES, tensors)
     if card.family in hub.ASSISTANTS:
         return checkpoint

@@ -139,6 +139,7 @@ def _picture_grids(
         for part in _token_grids(processor.image_processor, inputs["image_position_ids"]):
             yield [part]
     elif pixels is not None and "image_sizes" in inputs and pixels.ndim == 5:
+        # How many tokens joined tiles make is told only here, where serving programs ask too.
         sizes = [(item.height, item.width) for item in pictures]
         for count in processor._get_num_multimodal_tokens(image_sizes=sizes)["num_image_tokens"]:
             yield [(None, None, count)]

@@ -147,6 +147,7 @@ def outline_model(
                 model = auto.from_config(config)
         else:
             _refuse_unscaled(tensors, name)
+            # `from_config`, which is public, takes no tensors to compare with.
             found_class = auto._model_mapping[type(config)]
             model, report = found_class.from_pretrained(
                 None,

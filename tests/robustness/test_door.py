@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import gradio as gr
 import httpx
 import pytest
 from gradio.route_utils import upload_fn
@@ -192,6 +193,12 @@ def test_who_a_browser_may_let_frame_the_page(tmp_path: Path):
     assert policy.endswith("; frame-ancestors 'self' a.org https://*.b.org:8000 *")
     for bad in ("a.org; script-src *", "a.org 'unsafe'", "javascript:x"):
         refuses("--frames needs names", read_frames, bad)
+
+
+def test_gradios_queue_would_look_a_thousand_times_a_second():
+    """What the page sets to less is still there."""
+    with gr.Blocks() as page:
+        assert page._queue.sleep_when_free == 0.001
 
 
 # ---------------------------------------------------------------- bodies

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import PretrainedConfig
 
 from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.tree import TreeShape, chain, shape_of
@@ -450,3 +451,12 @@ def test_every_method_there_says_what_ar_says_on_a_processor(place: str, tempera
             loaded, chosen = SimpleNamespace(models=models), list(map(choose, names))
             answers += [lane.token_ids for lane in session.run_lanes(loaded, request, chosen)]
     assert answers == [answers[0]] * len(answers)
+
+
+def test_what_libraries_do_not_publish_is_as_it_was():
+    """Called on a GPU alone, or set: elsewhere nothing would fail."""
+    schema = torch.ops.aten._scaled_dot_product_efficient_attention.default._schema
+    names = [argument.name for argument in schema.arguments[:5]]
+    assert names == ["query", "key", "value", "attn_bias", "compute_log_sumexp"]
+    assert len(schema.returns) == 4
+    assert isinstance(PretrainedConfig._attn_implementation, property)

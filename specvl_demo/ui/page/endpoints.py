@@ -65,6 +65,7 @@ def publish_endpoints(handlers: PageHandlers) -> None:
         function = _make_endpoint(handlers, name)
         made = gr.api(function, api_name=name, api_description=about, concurrency_limit=None)
         event = blocks.fns[made["id"]]
+        # Descriptions of arguments can be given nowhere else, the open Blocks found nowhere else.
         for argument, part in zip(ARGUMENTS[name], event.inputs, strict=True):
             part.label, part._api_info["additional_description"] = argument, TAKEN[argument][2]
         event.outputs[0].label = "answer"

@@ -67,7 +67,7 @@ class PageHandlers:
         """Run the race, or the question of a bench, that a page requests, or refuse it."""
         host, port = request.client or (None, None)
         caller = Caller(request.session_hash, host, port)
-        payload = event._data
+        payload = event._data  # what a script sends with an event has no public name
         step = None
         try:
             if isinstance(payload, Mapping) and "bench" in payload:
