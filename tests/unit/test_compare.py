@@ -18,6 +18,7 @@ from specvl_demo.pairs import PAIRS
 from specvl_demo.places import EXAMPLES
 from specvl_demo.question import Question
 from tests.shared import corpus
+from tests.shared.lanes import ar_lane, chain_lane
 
 CHAIN = choose("chain", {"gamma": 3})
 
@@ -52,6 +53,13 @@ def test_an_interval_resamples_questions_and_quality_counts_shared_words():
     assert report.interval_over_questions([repeat], "ar") is None
     assert report.f1("A red, red star.", "the red star") == pytest.approx(2 * 2 / (4 + 3))
     assert report.f1("no", "yes") == 0.0
+
+
+def test_a_row_says_where_its_methods_speed_comes_from():
+    lanes = ar_lane(), chain_lane()
+    repeat = RepeatResult({lane.begin.method: [Answer.of_lane(lane)] for lane in lanes})
+    ar, chain = report.method_rows([repeat], repeat.answers, [Question("?")])
+    assert ar["note"] is None and chain["note"].startswith("2.80×: 3.5 tokens a check, and")
 
 
 def test_the_librarys_assistant_drafts_as_many_tokens_as_our_chain():
