@@ -298,9 +298,7 @@ def test_click_a_token_and_learn_where_it_comes_from(opened):
     expect(head).to_contain_text("round")
     expect(head).to_have_attribute("aria-live", "polite")  # what was picked is said aloud
     expect(card.locator(".vl-why")).to_contain_text("The drafter proposed")
-    heads = card.locator(".vl-candidates thead th")
-    expect(heads).to_have_text(["candidate", "target", "picture", "text only"])
-    for head in heads.all():
+    for head in card.locator(".vl-candidates thead th").all():
         assert head.evaluate("(n) => n.scrollWidth <= n.clientWidth"), head.inner_text()
     expect(card.locator(".vl-candidates tr.chosen")).to_have_count(1)
     expect(card.locator(".vl-picture canvas.looks")).to_be_visible()
