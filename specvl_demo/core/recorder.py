@@ -193,7 +193,7 @@ class Recorder:
         self, ids: Sequence[float], probs: Sequence[float], n: int
     ) -> Iterator[list[LikelyToken]]:
         """Yield each of n rows' candidates with a probability above 0."""
-        both = zip(ids, probs, strict=True)
+        both = zip(ids, probs)
         for _ in range(n):
             row = islice(both, len(ids) // n)
             yield [LikelyToken(int(i), self._word(int(i)), prob) for i, prob in row if prob > 0]

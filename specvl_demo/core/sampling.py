@@ -214,10 +214,7 @@ class Sampler:
         facts: dict[str, list[float | None]] = {
             "p": target.gather(-1, ids)[:, 0].tolist(),
             "gap": [gap if math.isfinite(gap) else None for gap in gaps],
-            "rival": [
-                rival if math.isfinite(gap) else None
-                for rival, gap in zip(rivals, gaps, strict=True)
-            ],
+            "rival": [rival if math.isfinite(gap) else None for rival, gap in zip(rivals, gaps)],
             "q": [None] * n,
             "overlap": [None] * n,
         }
@@ -235,7 +232,7 @@ class Sampler:
             drafted = F.pad(drafted, (0, target.shape[-1] - drafted.shape[-1]))
             q = drafted.gather(-1, ids[fed])[:, 0].tolist()
             overlap = torch.minimum(target[fed], drafted).sum(-1).tolist()
-            for i, *there in zip(fed, q, overlap, strict=True):
+            for i, *there in zip(fed, q, overlap):
                 facts["q"][i], facts["overlap"][i] = there
         return facts
 

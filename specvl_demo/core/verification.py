@@ -83,7 +83,7 @@ class Branch:
     @property
     def matches(self) -> list[bool]:
         """Whether each drafted token equals the target's."""
-        return [d == t for d, t in zip(self.draft, self.target, strict=True)]
+        return [d == t for d, t in zip(self.draft, self.target)]
 
 
 class RelaxedVerifier(Verifier):
@@ -112,7 +112,7 @@ class RelaxedVerifier(Verifier):
             tokens=[*branch.draft[:count], chosen[path[-1]]],
             relaxed=relaxed,
             notes={
-                "relaxed_nodes": [n for n, r in zip(path[1:], relaxed, strict=True) if r],
+                "relaxed_nodes": [n for n, r in zip(path[1:], relaxed) if r],
                 **self.branch_notes(branch),
             },
         )
@@ -154,9 +154,6 @@ class RelaxedVerifier(Verifier):
             path = tree.shape.path(leaf)
             draft = [tokens[n] for n in path[1:]]
             target = [chosen[n] for n in path[:-1]]
-            free = [
-                d not in self._never and t not in self._never
-                for d, t in zip(draft, target, strict=True)
-            ]
+            free = [d not in self._never and t not in self._never for d, t in zip(draft, target)]
             branches.append(Branch(path[1:], draft, target, [table[2][n] for n in path[1:]], free))
         return chosen, branches

@@ -252,8 +252,10 @@ def _time_steps(
     outputs: list[Tensor] = []
 
     def score() -> None:
-        after = {shape: rows[None, _BEFORE : _BEFORE + len(shape)] for shape in _SHAPES}
-        outputs[:] = [logits(sequence.score(x, shape)[0]) for shape, x in after.items()]
+        outputs.clear()
+        for shape in _SHAPES:
+            x = rows[None, _BEFORE : _BEFORE + len(shape)]
+            outputs.append(logits(sequence.score(x, shape)[0]))
 
     times = _measure_seconds(backend.device, score, repeats)
     return _TrialResult(times[0], median(times[1:]), torch.cat(outputs))

@@ -85,7 +85,7 @@ class HFDecoder(LanguageBackend):
 
         Asked anew each time: on a ZeroGPU Space the weights move after they were loaded.
         """
-        layers = zip(self._decoder.layers, self._shapes, strict=True)
+        layers = zip(self._decoder.layers, self._shapes)
         return [Layout(next(layer.parameters()).device, *shape) for layer, shape in layers]
 
     def new_layer(self) -> tuple[nn.Module, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]]:

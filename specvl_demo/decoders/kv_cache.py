@@ -180,7 +180,7 @@ class KVCache:
         if room < length:
             raise ValueError(f"a cache of {length} rows does not fit into {room}")
         twin = self.empty_like(room, shapes)
-        for mine, theirs in zip(self.blocks, twin.blocks, strict=True):
+        for mine, theirs in zip(self.blocks, twin.blocks):
             theirs[:, :, :, :, :length] = mine[:, :, :, :, :length]
         twin.length = length
         twin.holes = self.holes

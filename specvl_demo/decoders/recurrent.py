@@ -46,8 +46,7 @@ class RecurrentDecoder(HFDecoder):
         super().__init__(model)
         kinds = self._decoder.config.layer_types
         self._shapes = [
-            (0, 0) if kind == LINEAR else shape
-            for kind, shape in zip(kinds, self._shapes, strict=True)
+            (0, 0) if kind == LINEAR else shape for kind, shape in zip(kinds, self._shapes)
         ]
         self.n_cached = sum(2 * heads * width for heads, width in self._shapes)
 
@@ -169,5 +168,5 @@ class RecurrentCache(KVCache):
         return twin
 
     def _restore_states(self) -> None:
-        for i, state in zip(self._linear, self._snapshot, strict=True):
+        for i, state in zip(self._linear, self._snapshot):
             self._states[i] = deepcopy(state)

@@ -165,7 +165,7 @@ class DflashHead(TrainedHead):
         norm_heads(keys, self._key_norms, self._head_eps)
         rotate(keys, self._rotary(torch.arange(cache.length, cache.length + n, device=self.device)))
         # Of every layer [2, kv_heads, n, head_width].
-        for slot, rows in zip(cache.kv_slots(n).slots, made.split(g.kv_heads, 2), strict=True):
+        for slot, rows in zip(cache.kv_slots(n).slots, made.split(g.kv_heads, 2)):
             slot[:, 0].copy_(rows.permute(1, 2, 0, 3))
         cache.advance(n)
 
@@ -189,7 +189,7 @@ class DflashHead(TrainedHead):
         if self._stack is not None and not self.fixed:
             mask = call.mask if self.window is None else call.second_mask
             return self._stack.decode(x, rotation, call.cache, mask)
-        spans = zip(self._layers, self._reaches, *call.cache.kv_slots(len(x)), strict=True)
+        spans = zip(self._layers, self._reaches, *call.cache.kv_slots(len(x)))
         for layer, reach, slot, keys, values in spans:
             mask = call.mask if reach.window is None else call.second_mask
             x = layer(layer.normed(x), x, rotation, slot, keys, values, mask)

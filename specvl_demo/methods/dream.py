@@ -227,8 +227,7 @@ class DreamHead(FeatureHead):
         slots = spans.slots
         places = queries, slice(1, None), queries
         keys, values = (
-            [rows[..., place, :] for rows, place in zip(part, places, strict=True)]
-            for part in spans[1:]
+            [rows[..., place, :] for rows, place in zip(part, places)] for part in spans[1:]
         )
         query_mask, mask = masks
         rotation = self._rotary(positions)

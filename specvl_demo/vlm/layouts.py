@@ -91,12 +91,8 @@ def _split_words(piece: _GridPiece, words: int) -> tuple[_GridPiece, _GridPiece]
 def _grid_pieces(
     processor: Any, inputs: dict[str, Any], n_visual: int, sizes: Sequence[MediaSize]
 ) -> Iterator[_GridPiece]:
-    pictures = [
-        (media, frame, item)
-        for media, item in enumerate(sizes)
-        for frame in range(0 if item.as_clip else item.frames)
-    ]
-    still = _picture_grids(processor, inputs, n_visual, [item for *_, item in pictures], sizes)
+    pictures = [item for item in sizes for _ in range(0 if item.as_clip else item.frames)]
+    still = _picture_grids(processor, inputs, n_visual, pictures, sizes)
     steps = iter(inputs["video_grid_thw"].tolist() if "video_grid_thw" in inputs else ())
     pooled = iter(
         _token_grids(processor.video_processor, inputs["video_position_ids"])

@@ -108,7 +108,7 @@ def test_what_is_recorded_is_the_attention_that_drafted(monkeypatch, preset: str
     def compare(self: DreamDrafter, rows: Sequence[int], tokens: Tensor) -> Tensor:
         found = looked(self, rows, tokens)
         fed = drafted[-self._sequence.fed :]
-        for row, weights in zip(rows, found, strict=True):
+        for row, weights in zip(rows, found):
             own = fed[row][: len(weights)]
             apart.append(float((weights[: len(own)] - own).abs().max() / own.max()))
         drafted.clear()

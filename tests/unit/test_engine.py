@@ -189,7 +189,7 @@ def test_origins_path_and_candidates_line_up():
     assert first.path == [0, 1, 2, 3]
     assert first.tree.tokens == [0, 1, 2, 3, 6, 7]
     assert [c[0].id for c in first.candidates] == [t.id for t in first.tokens]
-    for token, candidates in zip(first.tokens, first.candidates, strict=True):
+    for token, candidates in zip(first.tokens, first.candidates):
         assert candidates[0].prob == pytest.approx(
             float(CYCLE[token.id - 1].softmax(-1).max()), rel=1e-5
         )

@@ -41,7 +41,7 @@ def decoded(data: bytes) -> Image.Image:
 
 
 def near(pixel: tuple[int, ...], wanted: tuple[int, ...], by: int = 40) -> bool:
-    return all(abs(a - b) <= by for a, b in zip(pixel, wanted, strict=True))
+    return all(abs(a - b) <= by for a, b in zip(pixel, wanted))
 
 
 @pytest.mark.parametrize("name", GOOD)

@@ -53,7 +53,7 @@ class Toy(Drafter):
             self.paths = []
         self.paths += [
             ((*self.paths[parent], token) if parent >= 0 else (token,))
-            for token, parent in zip(tokens.tolist(), parents, strict=True)
+            for token, parent in zip(tokens.tolist(), parents)
         ]
         return torch.stack([self.after(path) for path in self.paths[-len(tokens) :]])
 
