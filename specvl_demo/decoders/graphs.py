@@ -185,10 +185,13 @@ class DraftStep(GraphStep):
         self.at = self.numbers[:1]
         self.x = self.features = zeros(rows, backend.width, dtype=backend.dtype)
         self.weights = zeros(m, dtype=torch.float32)
+        self._given: Mapping[str, Tensor] = {}
 
     def fill(self, call: Mapping[str, Tensor]) -> None:
         for name, values in call.items():
-            getattr(self, name)[: len(values)] = values
+            if self._given.get(name) is not values:
+                getattr(self, name)[: len(values)] = values
+        self._given = call
 
     def compute(self, backend: Backend, cache: GraphCache) -> None:
         length, late, holes = self.numbers

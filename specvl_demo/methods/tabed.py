@@ -91,7 +91,7 @@ class Mixture(Mixer):
         self.grid = grid.to(self.weights.device)
         self._sums = self.grid.new_zeros(2, len(grid))
         # Where the grid gives all weight to one view, in the order of views.
-        self._alone = grid.argmax(0)
+        self._alone = self.grid.argmax(0)
 
     def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
         """Add a round's verified positions and compute the next round's weights.
@@ -117,13 +117,11 @@ class Mixture(Mixer):
 
     def round_notes(self) -> Mapping[str, Any]:
         """Return this round's `weights` by view, and how often each was right, of `counted`."""
-        notes: dict[str, Any] = {
-            "weights": dict(zip(self.views, self.weights.tolist(), strict=True)),
-            "counted": self._counted,
-        }
+        # In one read, which waits for a GPU.
+        weights, counts = torch.stack((self.weights, self._sums[0, self._alone])).tolist()
+        notes = {"weights": dict(zip(self.views, weights)), "counted": self._counted}
         if self._counted:
-            counts = map(int, self._sums[0, self._alone].tolist())
-            notes["matches"] = dict(zip(self.views, counts, strict=True))
+            notes["matches"] = dict(zip(self.views, map(int, counts)))
         return notes
 
     def _view_statistics(self, logp: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

@@ -378,10 +378,10 @@ def test_exact_steps_that_cost_ar_much_on_a_gpu_are_given_up(
     ("method", "most", "reads"),
     [
         ("ar", 15, 2),
-        ("chain", 21, 2),
-        ("tree", 28, 2),
-        ("tabed", 50, 4),
-        *((head, 28, 6) for head in ("eagle2", "hivis", "dream")),
+        ("chain", 20, 2),
+        ("tree", 25, 2),
+        ("tabed", 50, 3),
+        *((head, 27, 6) for head in ("eagle2", "hivis", "dream")),
     ],
 )
 def test_a_round_launches_little_outside_its_graphs_and_seldom_waits(
