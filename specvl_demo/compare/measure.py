@@ -57,8 +57,7 @@ def run_bench(
     total = repeats * len(questions)
     turns: list[Choice | str] = [*choices, *library.running]
     for done, (number, at) in enumerate(product(range(repeats), range(len(questions)))):
-        about = f"repeat {number + 1} of {repeats}, case {at + 1} of {len(questions)}"
-        tell(about, done / total)
+        tell(f"repeat {number + 1} of {repeats}, case {at + 1} of {len(questions)}", done / total)
         for way in round_robin(turns, number):
             if isinstance(way, Choice):
                 (lane,) = session.run_lanes(loaded, questions[at], [way])

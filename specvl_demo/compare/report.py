@@ -271,8 +271,7 @@ def bootstrap(
         [sum(map(column.__getitem__, some)) for column in columns]
         for some in _resamples(len(questions))
     )
-    figures = (figure(*each) for each in sums)
-    numbers = [value for value in figures if value is not None]
+    numbers = [value for each in sums if (value := figure(*each)) is not None]
     cuts = quantiles(numbers, n=40, method="inclusive") if numbers else []
     return [cuts[0], cuts[-1]] if cuts else None
 

@@ -300,8 +300,7 @@ def _constant(name: str) -> int:
 def _group_blocks(numbers: Tensor, together: int) -> Tensor:
     """Return numbers [n, k] as [n / 32, k / together, 32, together]."""
     n, k = numbers.shape
-    groups = numbers.view(n // GROUP, GROUP, k // together, together)
-    return groups.transpose(1, 2).contiguous()
+    return numbers.view(n // GROUP, GROUP, k // together, together).transpose(1, 2).contiguous()
 
 
 def address(tensor: Tensor | None) -> int | None:

@@ -236,8 +236,7 @@ class CachedSequence:
             # Rows count along the sequence: two siblings are equally far from what lies before
             # them.
             place = torch.cat((torch.arange(self.length, device=depth.device), self.length + depth))
-            far = place[-size:, None] - place >= window
-            window_mask = mask.masked_fill(far, self._low)
+            window_mask = mask.masked_fill(place[-size:, None] - place >= window, self._low)
         if self._pad is not None:
             padding = self._pad[..., :end]
             window_mask = padding if window_mask is None else window_mask + padding

@@ -426,8 +426,7 @@ class Models:
 
 def opener(role: str) -> Callable[[Opening], Any]:
     """Return what loads a pair's model of this role, as the drafter that runs on it declares."""
-    drafters = PARTS["drafter"].values()
-    return next(part.open for part in drafters if part.open and part.role == role)
+    return next(part.open for part in PARTS["drafter"].values() if part.open and part.role == role)
 
 
 def build_parts(choice: Choice, models: Models) -> Parts:

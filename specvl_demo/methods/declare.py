@@ -89,8 +89,7 @@ class Param:
         low = -inf if self.low is None else self.low
         high = inf if self.high is None else self.high
         whole: Any = 0 if self.kind == "int" else 0.0
-        option = Option(self.name, self.name, whole, low, high, self.help)
-        return option.check(number)
+        return Option(self.name, self.name, whole, low, high, self.help).check(number)
 
 
 @dataclass(frozen=True)

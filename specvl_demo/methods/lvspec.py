@@ -60,8 +60,7 @@ class VisualVerifier(RelaxedVerifier):
         """Keep the last hidden states at visual positions, normed [v, D] (H_V, eq. 7)."""
         super().begin(start)
         hidden = start.prefill.hidden
-        visual = start.encoded.visual[: len(hidden)]
-        self._visual = normalize(hidden[visual].float(), dim=-1)
+        self._visual = normalize(hidden[start.encoded.visual[: len(hidden)]].float(), dim=-1)
 
     def acceptance_signal(self, scores: Scores, tree: DraftTree) -> Tensor:
         """Return the relevance A [T]: mean of the N largest cosines with visual positions (eq. 8).

@@ -73,8 +73,7 @@ def _open_assistant(opening: Opening) -> AssistantModel:
     from specvl_demo.vlm import loading  # noqa: PLC0415 - the page's process loads no model
 
     checkpoint = opening.checkpoint
-    folder = opening.fetch(False)
-    model = loading.load_model(folder, opening.plan, checkpoint.id, sees=False)
+    model = loading.load_model(opening.fetch(False), opening.plan, checkpoint.id, sees=False)
     return AssistantModel(model, opening.target.vlm.model, checkpoint.title)
 
 

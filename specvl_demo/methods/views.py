@@ -325,8 +325,7 @@ def splice_tokens(
     def words(ids: Sequence[int]) -> _ContextPart:
         new = torch.tensor(list(ids), dtype=torch.long, device=encoded.ids.device)
         visual = torch.zeros_like(new, dtype=torch.bool)
-        index = torch.full_like(new, -1)
-        return _ContextPart(new, visual, encoder.decoder.embed(new), index)
+        return _ContextPart(new, visual, encoder.decoder.embed(new), torch.full_like(new, -1))
 
     return _splice_parts(name, encoded, [(run, words(ids)) for run, ids in inserts])
 

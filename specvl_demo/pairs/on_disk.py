@@ -77,8 +77,7 @@ def why_missing(pair: PairSpec, roles: Collection[Role], offline: bool) -> str |
 
 def _folder(checkpoint: Checkpoint) -> Path | None:
     """Return where a checkpoint's config.json is here, if anywhere; checks only files."""
-    local = checkpoint.folder / "config.json"
-    path = local if checkpoint.local else _cached_config(checkpoint.id)
+    path = checkpoint.folder / "config.json" if checkpoint.local else _cached_config(checkpoint.id)
     return path.parent if path is not None and path.is_file() else None
 
 

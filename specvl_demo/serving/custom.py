@@ -71,8 +71,7 @@ def _check_head(folder: Path, kind: Role, target: hub.ModelCard) -> None:
 
 def _mtp_layer(card: hub.ModelCard, target: Checkpoint) -> Checkpoint | None:
     """Return the MTP layer among a target's own weights, by its config and a folder's tensors."""
-    config = outlines.read_json(card.folder / "config.json")
-    text = hub.text_section(config)
+    text = hub.text_section(outlines.read_json(card.folder / "config.json"))
     layers = text.get("mtp_num_hidden_layers")
     if not layers or (target.local and checkpoints.role_in(card.folder) != "mtp"):
         return None

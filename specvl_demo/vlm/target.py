@@ -86,8 +86,7 @@ class VLMTarget:
         one_size = invariant or self.decoder.fixed
         spare = max(max_nodes, MAX_NODES) if one_size else max_nodes
         shapes = step_shapes(max_nodes, aux_request.layers, self.min_invariant_rows)
-        room = prefill.sequence.length + max_new_tokens + spare
-        sequence = prefill.sequence.fork(room, shapes)
+        sequence = prefill.sequence.fork(prefill.sequence.length + max_new_tokens + spare, shapes)
         if invariant:
             sequence.cache.zero_unused()
         sequence.cache.prepare(shapes)

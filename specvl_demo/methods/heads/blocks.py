@@ -76,8 +76,7 @@ class Rotary:
         self._rotations = rotations(frequency, POSITIONS)
         self._axis: Tensor | None = None
         if geometry.sections:
-            axes = rotary_axes(geometry.sections, geometry.interleaved, device)
-            self._axis = axes[:, None]
+            self._axis = rotary_axes(geometry.sections, geometry.interleaved, device)[:, None]
 
     @property
     def cos_sin(self) -> Tensor | None:
@@ -200,8 +199,7 @@ def stack_layers(
     """
     if dtype != torch.float32 or not takes_layers(parts, g.head_width):
         return None
-    ends = EntryAndExit(norm=norm)
-    return LayerStack(parts, g.heads, g.kv_heads, g.head_width, eps.item(), ends)
+    return LayerStack(parts, g.heads, g.kv_heads, g.head_width, eps.item(), EntryAndExit(norm=norm))
 
 
 class CrossAttention:

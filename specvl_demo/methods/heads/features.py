@@ -112,8 +112,7 @@ class TrainedHead(Backend):
         generator = torch.Generator().manual_seed(0)
         rows = torch.randn(TRIED_ROWS, self.input_width, generator=generator)
         rows = rows.to(self.device, self.dtype)
-        log_probs = self.log_probabilities(Vocabulary(self.vocab))
-        return pick_faster(self, rows, log_probs, steps)
+        return pick_faster(self, rows, self.log_probabilities(Vocabulary(self.vocab)), steps)
 
     def layouts(self) -> list[Layout]:
         g = self._geometry

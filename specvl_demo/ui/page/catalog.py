@@ -161,8 +161,7 @@ def file_reference(path: Path) -> JsonObject:
     """Return a file of the server as the page names it in a question, and its relative address. A
     shipped one is named by its place, `examples/`, so that no path is shown to visitors.
     """
-    shipped = path.is_relative_to(EXAMPLES)
-    name = path.relative_to(EXAMPLES.parent) if shipped else path
+    name = path.relative_to(EXAMPLES.parent) if path.is_relative_to(EXAMPLES) else path
     kind = "video" if path.suffix in CLIP_TYPES else "image"
     return {"path": str(name), "url": f"gradio_api/file={name}", "name": path.name, "kind": kind}
 

@@ -92,8 +92,7 @@ def _make_endpoint(handlers: PageHandlers, name: str) -> Endpoint:
         except ValueError as fault:
             raise gr.Error(str(fault), print_exception=False) from None
         lanes = validate_trace(records)
-        whole = {"lanes": tables.lane_rows(lanes)}
-        yield whole if name == "race" else tables.lane_row(lanes[0])
+        yield {"lanes": tables.lane_rows(lanes)} if name == "race" else tables.lane_row(lanes[0])
 
     arguments = {**taken, "request": (gr.Request, None)}
     parameters = [
