@@ -116,10 +116,12 @@ EAGLE_TREE: tuple[tuple[int, ...], ...] = tuple(
 def trim_paths(paths: Sequence[Sequence[int]], size: int) -> list[tuple[int, ...]]:
     """Return at most `size` paths of a fixed tree.
 
-    # choice: those with the smallest sum of (rank + 1) stay, which keeps every prefix of a path
-    that stays, and gives up improbable siblings before depth.
+    # choice: every level costs 1 and every rank 3, and the cheapest paths stay, with all prefixes:
+    # improbable siblings are given up before depth. With ranks at 1, 2, 3 and 6, trees of 6 nodes
+    # had τ 3.59, 4.29, 4.29 and 4.65 on the pocket pair's questions set aside for choosing, 2.29,
+    # 2.33, 2.33 and 2.28 on the photo pair's.
     """
-    return sorted(map(tuple, paths), key=lambda path: (sum(path) + len(path), path))[:size]
+    return sorted(map(tuple, paths), key=lambda path: (3 * sum(path) + len(path), path))[:size]
 
 
 @dataclass(frozen=True)
