@@ -206,7 +206,8 @@ def read(data: Any, find: Callable[[Any], Medium] | None = None, visitor: bool =
     media = [tuple(_with_want(find(item), want) for item, want in some) for some in items]
     answers = [text_of(turn.get("answer", ""), "An answer", limit) for turn in past]
     served = MAX_NEW_TOKENS_SERVED if visitor else None
-    name, answer = data.get("id"), data.get("answer")
+    name = data.get("id")
+    answer = data.get("answer")
     detail = data.get(DETAIL.name)
     return Question(
         words=words[-1],

@@ -73,7 +73,7 @@ COMPARED = (
     "speedup_total_vs_hf_generate",
     "note",
 )
-"""What compares times, also in a sentence: omitted if the machine was busy (`hide_disturbed`)."""
+"""Columns that compare times, `note` in words: left out if the machine was busy."""
 TIMES = ("tokens_per_s", "first_token_ms", "answer_ms")
 """What stays then, but is named as disturbed."""
 AGAINST = {"ar": "ar", "hf_generate": HF_GENERATE, "hf_assisted": HF_ASSISTED}
@@ -400,7 +400,8 @@ def report_of(
 
 def provenance_line(machine: JsonObject) -> str:
     """Return one line for every set of figures: machine, versions, weights, commit, time, load."""
-    threads, weights = machine.get("threads"), machine.get("weights")
+    threads = machine.get("threads")
+    weights = machine.get("weights")
     dtype = machine.get("dtype")
     packed = PACKED.get(machine.get("quantised", "none"))
     parts = [
@@ -485,7 +486,8 @@ def _count_things(n: int, thing: str) -> str:
 
 
 def _condition_lines(report: JsonObject) -> list[str]:
-    machine, settings = report["machine"], report["settings"]
+    machine = report["machine"]
+    settings = report["settings"]
     sizes = {
         "cases": _count_things(len(settings["cases"]), "question"),
         "repeats": _count_things(settings["repeats"], "interleaved repeat"),

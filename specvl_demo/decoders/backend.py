@@ -152,7 +152,9 @@ class LanguageBackend(Backend):
 
     def __init__(self, decoder: PreTrainedModel, embeddings: nn.Module, head: nn.Module) -> None:
         super().__init__()
-        self._decoder, self._embeddings, self._head = decoder, embeddings, cast("Any", head)
+        self._decoder = decoder
+        self._embeddings = embeddings
+        self._head = cast("Any", head)
         self.width = self.input_width = decoder.config.hidden_size
         self.n_layers = decoder.config.num_hidden_layers
         read = [*decoder.layers.parameters(), self._head.weight]

@@ -73,7 +73,8 @@ def ordered_attention(
         columns: [T, W].
     """
     _, heads, size, width = queries.shape
-    kv_heads, room = keys.shape[1], keys.shape[2]
+    kv_heads = keys.shape[1]
+    room = keys.shape[2]
     groups = heads // kv_heads
     n_keys = mask.shape[1]
     # [kv heads, T, groups] in this order, so that each row is one contiguous block of all products.

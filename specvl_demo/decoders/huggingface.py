@@ -98,7 +98,8 @@ class HFDecoder(LanguageBackend):
         return layer.eval().requires_grad_(False), decoder.rotary_emb
 
     def decode(self, call: ForwardInput) -> Tensor:
-        aux, cache = call.aux, call.cache
+        aux = call.aux
+        cache = call.cache
         arguments: dict[str, Any] = {
             "inputs_embeds": call.x,
             "position_ids": call.positions.expand(*call.positions.shape[:-2], *call.x.shape[:2]),
@@ -252,7 +253,8 @@ def _attention(
     batch, _, size, width = query.shape
     scale = width**-0.5 if scaling is None else scaling
     if specvl is not None:
-        aux, columns = specvl.aux, specvl.columns
+        aux = specvl.aux
+        columns = specvl.columns
         if module.layer_idx in aux.request.attention:
             rows = aux.request.rows
             shares = probabilities(query, key, attention_mask, rows, scale)

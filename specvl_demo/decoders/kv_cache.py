@@ -64,7 +64,8 @@ class KVCache:
     """Whether a tree may be written, of which one path is kept."""
 
     def __init__(self, layers: Sequence[Layout], batch: int, room: int, dtype: torch.dtype) -> None:
-        self.layouts, kinds = list(layers), list(dict.fromkeys(layers))
+        self.layouts = list(layers)
+        kinds = list(dict.fromkeys(layers))
         # Not cleared: that would take as long as a lane's copy of the prefill.
         self.blocks = [
             torch.empty(
@@ -106,7 +107,7 @@ class KVCache:
         """Release the cache, which is no longer used."""
 
     def mark_committed(self) -> None:
-        """All rows are decided: none of them will be forgotten."""
+        """Take all rows for committed: none of them is removed again."""
 
     def layer_buffer(self, layer: int) -> Tensor:
         """Return the buffer of one layer, [2, batch, heads, span, width]."""

@@ -124,7 +124,8 @@ class LayerStack:
 
         rotation: Of every rotary pair, complex [T, 1, head_width / 2]. Others: As for `run_layers`.
         """
-        summed, hidden = x.clone(), torch.empty_like(x)
+        summed = x.clone()
+        hidden = torch.empty_like(x)
         cos_sin = torch.view_as_real(rotation).flatten(1)
         keys, values = cache.blocks[0].unbind(1)
         self.run_layers(
@@ -189,9 +190,13 @@ class LayerStack:
         cos_sin = cos_sin.contiguous()
         read = None if read is None else read.contiguous()
         features = None if features is None else features.contiguous()
-        step.cos_sin, step.n_positions, step.x = cos_sin.data_ptr(), len(cos_sin), x.data_ptr()
-        step.embedded, step.hidden = address(embedded), address(hidden)
-        step.input, step.features = address(read), address(features)
+        step.cos_sin = cos_sin.data_ptr()
+        step.n_positions = len(cos_sin)
+        step.x = x.data_ptr()
+        step.embedded = address(embedded)
+        step.hidden = address(hidden)
+        step.input = address(read)
+        step.features = address(features)
         _set_cache(step, keys, values)
         if positions is not None:
             positions = positions.contiguous()
@@ -202,7 +207,8 @@ class LayerStack:
             if mask.stride(3) != 1:
                 mask = mask.contiguous()
             step.mask = mask.data_ptr()
-            step.mask_sequence, step.mask_row = mask.stride(0), mask.stride(2)
+            step.mask_sequence = mask.stride(0)
+            step.mask_row = mask.stride(2)
         done = kernels.library().run_layers(self.struct, step, *span, kernels.n_threads())
         _raise_if_failed(done == _NO_ROTATION, done, cos_sin)
 
@@ -304,7 +310,8 @@ class LevelDrafter:
         self._weights = weights
         self._cache = cache
         m = cache.batch
-        memory, made = torch.empty(nodes, m, weights.outputs), torch.empty(nodes, weights.width)
+        memory = torch.empty(nodes, m, weights.outputs)
+        made = torch.empty(nodes, weights.width)
         self.log_probs = memory[..., : weights.n]
         self._parents = torch.empty(nodes, dtype=torch.int64)
         self._memory = made, padding.contiguous()
@@ -352,7 +359,8 @@ class LevelDrafter:
         rows = len(tokens)
         nodes = len(parents)
         tokens = tokens.contiguous()
-        k, levels = min(request.k, self._weights.n), request.levels
+        k = min(request.k, self._weights.n)
+        levels = request.levels
         size = min(rows, nodes) + levels - 1
         assert nodes + levels - 1 <= len(self._parents) and (
             weights is not None or len(position) == 1
@@ -362,10 +370,15 @@ class LevelDrafter:
         ids = torch.empty(size, k, dtype=torch.int64)
         logp = torch.empty(size, k)
         self._parents[:nodes] = torch.tensor(parents)
-        level.base, level.rows, level.k, level.fed = base, rows, k, tokens.data_ptr()
-        level.position, level.weights = position.data_ptr(), address(weights)
+        level.base = base
+        level.rows = rows
+        level.k = k
+        level.fed = tokens.data_ptr()
+        level.position = position.data_ptr()
+        level.weights = address(weights)
         level.features = address(features)
-        level.tokens, level.logp = ids.data_ptr(), logp.data_ptr()
+        level.tokens = ids.data_ptr()
+        level.logp = logp.data_ptr()
         self._step.at = self._cache.length
         done = kernels.library().draft_levels(
             self._weights.struct, self._step, level, levels, request.floor, kernels.n_threads()

@@ -148,7 +148,8 @@ class LeanDecoder(LanguageBackend):
         return layers
 
     def _make_layer(self, layer: LlamaDecoderLayer) -> LayerWeights:
-        attn, mlp = layer.self_attn, layer.mlp
+        attn = layer.self_attn
+        mlp = layer.mlp
         parts = attn.q_proj, attn.k_proj, attn.v_proj
         biases = [projection.bias for projection in parts if projection.bias is not None]
         head_norm = None

@@ -102,7 +102,8 @@ class LogProbabilities:
         device: torch.device,
         enter: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        self._output, self._enter = output, enter
+        self._output = output
+        self._enter = enter
         self._size = size = min(vocabulary.size, output.vocab)
         ids = output.ids
         rows = [i for i in vocabulary.banned if i < size]

@@ -204,7 +204,8 @@ class PackedDecoder(LeanDecoder):
 
     def _floats(self, layer: LlamaDecoderLayer) -> tuple[list[Tensor], list[Any]]:
         """Return the numbers of `LayerWeights`: qkv, out, gate_up, down; bias, norm, after_norm."""
-        attn, mlp = layer.self_attn, layer.mlp
+        attn = layer.self_attn
+        mlp = layer.mlp
         qkv, bias = self._qkv_projection(attn)
         gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
         matrices = [qkv, attn.o_proj.weight, gate_up, mlp.down_proj.weight]
@@ -223,7 +224,9 @@ class PackedDecoder(LeanDecoder):
 
     def _qkv_projection(self, attn: LlamaAttention) -> tuple[Tensor, Tensor | None]:
         """Return the projection to queries, keys, values and its bias, rotary pairs adjacent."""
-        q, k, v = attn.q_proj, attn.k_proj, attn.v_proj
+        q = attn.q_proj
+        k = attn.k_proj
+        v = attn.v_proj
         width = self._head_width
         weight = join_projections(q.weight, k.weight, v.weight, width)
         if q.bias is None:
@@ -285,7 +288,8 @@ class RotatedDecoder(PackedDecoder):
 
     def _output_head(self, packed: PackedLinear, vocab: int) -> OutputHead:
         """The head multiplies rotated rows."""
-        rotate, width = self._in, self.width
+        rotate = self._in
+        width = self.width
 
         def multiply(hidden: Tensor) -> Tensor:
             rows = rotate(hidden.reshape(-1, width).float())

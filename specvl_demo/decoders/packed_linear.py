@@ -130,7 +130,7 @@ class PackedLinear:
         self.numel = weight.numel()
         self.n_bytes = self.numel * weight.dtype.itemsize
         self.dtype = weight.dtype
-        # Empty, and no view: a view would keep the numbers that packing makes needless.
+        # A new empty tensor: a view would hold the weights, not needed once they are packed.
         self._product: Callable[[Tensor], Tensor] | None = None
         self._table = weight.new_empty(0)
         self.matrix: kernels.PackedMatrix | None = None

@@ -137,11 +137,13 @@ class RecurrentCache(KVCache):
         if self.seen == self.length:
             return None
         start = self._snapshot_rows
-        rows, decided = self.length - start, self._decided - start
+        rows = self.length - start
+        decided = self._decided - start
         if rows < 0:
             raise ValueError(f"states of {start} rows cannot go back to {self.length}")
         self._restore_states()
-        x, positions = self._x, self._positions
+        x = self._x
+        positions = self._positions
         self._x = []
         self._positions = []
         self.length = start

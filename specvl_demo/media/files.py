@@ -88,7 +88,8 @@ def sniff_format(head: bytes) -> str | None:
 
 
 def _format_by_brand(head: bytes) -> str:
-    brand, others = head[8:12], head[16:]
+    brand = head[8:12]
+    others = head[16:]
     if brand in (b"avif", b"avis") or (brand in (b"mif1", b"msf1") and b"avif" in others):
         return "AVIF"
     if brand in (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"):

@@ -55,7 +55,8 @@ def limit_resources(cpu_s: float) -> None:
 
 def decode_item(item: dict, source: BinaryIO, n: int, limits: Limits) -> tuple[dict, list]:
     """Return a file's header and its pictures; those of a clip have their `times_s`."""
-    kind, want = item["kind"], item["want"]
+    kind = item["kind"]
+    want = item["want"]
     if kind in PICTURE_FORMATS:
         data = source.read()
         image = pictures.open_picture(data, kind, limits)

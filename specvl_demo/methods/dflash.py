@@ -212,7 +212,8 @@ class BlockDrafter(Drafter):
         if room >= POSITIONS:
             raise ValueError(f"{self.name} supports {POSITIONS} positions; this request needs more")
         self._steps = step_shapes(head.block)[-1:]  # every block has one size
-        self._cache, self._rows = head.new_cache(1, room, self._steps), len(states)
+        self._cache = head.new_cache(1, room, self._steps)
+        self._rows = len(states)
         weakref.finalize(self, self._cache.release).atexit = False
         self._logp = head.log_probabilities(start.vocabulary)
         head.append_rows(self._cache, states)

@@ -91,9 +91,11 @@ class DreamHead(FeatureHead):
         self._set_keep(head.specvl.get("keep", PAPER_KEEP))
 
     def _make_layers(self, t: Mapping[str, Tensor], g: Geometry) -> None:
-        self._first, self._last = DecoderBlock(t, "layers.0", g), DecoderBlock(t, "layers.2", g)
+        self._first = DecoderBlock(t, "layers.0", g)
+        self._last = DecoderBlock(t, "layers.2", g)
         self._cross = CrossAttention(t, "layers.1", g)
-        self._norm, self._eps = t["norm.weight"] * g.width**0.5, norm_root(g, t["norm.weight"])
+        self._norm = t["norm.weight"] * g.width**0.5
+        self._eps = norm_root(g, t["norm.weight"])
         parts = [block.parts for block in (self._first, self._cross, self._last)]
         self._stack = stack_layers(parts, g, self._eps, self.dtype, self._norm)
 

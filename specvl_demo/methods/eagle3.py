@@ -64,7 +64,8 @@ class Eagle3Head(FeatureHead):
     projects = False
 
     def __init__(self, head: Head, decoder: LanguageBackend) -> None:
-        g, t = head.geometry, head.tensors
+        g = head.geometry
+        t = head.tensors
         super().__init__(head, decoder)
         layers = layers_read(head.settings, decoder.n_layers, head.source)
         self._set_layers_read(layers, t["fc.weight"])
@@ -86,7 +87,8 @@ class Eagle3Head(FeatureHead):
         configured._sees = settings.pictures == "embeddings"
         if settings.theta:
             geometry = replace(self._geometry, theta=settings.theta)
-            configured._geometry, configured._rotary = geometry, Rotary(geometry, self.device)
+            configured._geometry = geometry
+            configured._rotary = Rotary(geometry, self.device)
             configured.runner = GraphRunner()  # graphs have the rotations that they were made with
         return configured
 
@@ -114,7 +116,8 @@ class Eagle3Head(FeatureHead):
 
     def log_probabilities(self, vocabulary: Vocabulary) -> LogProbabilities:
         # Without the head, whose graphs would wait for the garbage collector.
-        eps, norm = self._eps, self._norm
+        eps = self._eps
+        norm = self._norm
         return LogProbabilities(
             self.output, vocabulary, self.device, lambda hidden: unit_rows(hidden, eps) * norm
         )

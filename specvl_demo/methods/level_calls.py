@@ -63,7 +63,8 @@ class LevelCalls(Drafter):
 
     def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
         """Return log-probabilities [k, V] after each fed node, mixed over the sequences."""
-        sequence, inputs = self._sequence, self._inputs()
+        sequence = self._sequence
+        inputs = self._inputs()
         backend = sequence.backend
         step: Tensor | int = 0
         fed = self._as_fed(tokens, parents)

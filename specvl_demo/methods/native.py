@@ -45,7 +45,8 @@ class AssistantModel:
         missing = set(made_for.get_text_config().layer_types) - self.layers.keys()
         if missing:
             raise ValueError(f"{name} reads layers its target lacks: {', '.join(sorted(missing))}.")
-        self.model, self.name = model, name
+        self.model = model
+        self.name = name
 
     def step(
         self, rows: Tensor, shared: dict[str, tuple[Tensor, Tensor]], position: int

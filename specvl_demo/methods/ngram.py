@@ -25,7 +25,8 @@ class NgramIndex:
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._size, self._banned = vocabulary.size, set(vocabulary.banned)
+        self._size = vocabulary.size
+        self._banned = set(vocabulary.banned)
         self._tokens: list[int] = []
         # Runs with a placeholder are not kept: all visual tokens look the same, so they would match
         # and propose another placeholder.

@@ -174,7 +174,8 @@ class StaticTree(Policy):
                 paths = tuple(path for path in paths if len(path) <= depth)
                 shape, rows, _, born = _plan_static(paths, *drafted)
                 break
-            tokens, logp = torch.cat((tokens, level.tokens)), torch.cat((logp, level.logp))
+            tokens = torch.cat((tokens, level.tokens))
+            logp = torch.cat((logp, level.logp))
         # 3. Of all that was drafted, what the tree has.
         tokens = torch.cat((root, tokens.take(born)))
         return DraftTree(tokens, shape, torch.cat((logp.new_zeros(1), logp.take(born))), rows)
@@ -306,7 +307,8 @@ def grow_tree(
         # 2. What is drafted after each fed node.
         born = len(nodes)
         for i in sorted(fed):
-            node, after_node = nodes[i], after[nodes[i].row]
+            node = nodes[i]
+            after_node = after[nodes[i].row]
             last_score = node.score - nodes[node.parent].score
             n = n_children and n_children(level + 1, node, last_score, after_node[2])
             nodes += [

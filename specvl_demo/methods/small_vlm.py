@@ -62,7 +62,9 @@ class SmallVLM(LevelCalls):
 
     def __init__(self, vlm: VLM, views: Sequence[View], mixer: Mixer | None = None) -> None:
         self.name = vlm.name
-        self.vlm, self._views, self._mixer = vlm, tuple(views), mixer
+        self.vlm = vlm
+        self._views = tuple(views)
+        self._mixer = mixer
         # Only one of the views needs anything of the target's prefill: the pruned one, if guided.
         requests = (view.aux_request for view in views)
         self.aux_request = next((request for request in requests if request != NO_AUX), NO_AUX)

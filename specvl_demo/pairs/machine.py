@@ -217,7 +217,7 @@ class MachineLoad:
         """Return seconds: of the wall clock, of this process and the children it has waited for on
         all cores, of the watchers, of all processes.
         """
-        import psutil  # noqa: PLC0415 - as in `detect`
+        import psutil  # noqa: PLC0415 - as in `detect_machine`
 
         times = psutil.cpu_times()
         idle = times.idle + getattr(times, "iowait", 0.0)
@@ -229,7 +229,7 @@ class MachineLoad:
 
 def computed_s(processes: Sequence[int]) -> float:
     """Return the seconds that these processes have computed, without those that are gone."""
-    import psutil  # noqa: PLC0415 - as in `detect`
+    import psutil  # noqa: PLC0415 - as in `detect_machine`
 
     seconds = 0.0
     for number in processes:

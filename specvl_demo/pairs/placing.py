@@ -79,7 +79,8 @@ def place(
         elif size <= room:
             every = list(dict.fromkeys([*loaded, *roles]))
             if (together := fitting.memory_needs(pair, plan, every).total) <= room:
-                roles, size = every, together
+                roles = every
+                size = together
             where = f"Runs on {name} in {plan.dtype}{packed}"
             reason = f"{where}, needs about {gb(size)}{whom}{after}."
             reason += AT_HOME if plan.device == "cpu" and machine.gpus and pair.shipped else ""

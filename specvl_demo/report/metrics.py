@@ -167,7 +167,8 @@ class Comparison:
         whole = sum(rho.values())
         if not speedup or tau is None or not whole or not totals.n_drafted:
             return None
-        cost, share = tau / speedup, rho["draft"] / whole
+        cost = tau / speedup
+        share = rho["draft"] / whole
         also = f", {100 * share:.0f} % of it drafting" if share >= SLACK else ""
         nodes = f"{self.nodes_per_round:.0f} tokens"
         savings = {

@@ -258,7 +258,8 @@ def _logit_gap(ar: LaneRecords, at: int, other: int) -> float | None:
                 return gap if rival == other else None
             listed = r.candidates[at] if r.candidates else []
             probs = {candidate.id: candidate.prob for candidate in listed}
-            mine, its = probs.get(r.tokens[at].id), probs.get(other)
+            mine = probs.get(r.tokens[at].id)
+            its = probs.get(other)
             return math.log(mine / its) if mine and its else None
         at -= len(r.tokens)
     return None

@@ -65,7 +65,8 @@ def _check_head(folder: Path, kind: Role, target: hub.ModelCard) -> None:
     tensors, settings = files.read_head(folder, outline=True)
     text = outlines.text_config(target.folder)
     form = checkpoints.FORMATS[kind]
-    width, vocab = text["hidden_size"], text["vocab_size"]
+    width = text["hidden_size"]
+    vocab = text["vocab_size"]
     checkpoints.check_fit(form, tensors, settings, folder.name, width, vocab)
 
 

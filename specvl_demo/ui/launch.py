@@ -86,7 +86,7 @@ def serve_page(
             )
         except OSError as fault:
             raise ValueError(messages.CANNOT_LISTEN.format(host=host, port=port)) from fault
-        # Each connection reads it.
+        # Every new connection is held against it.
         page.server.config.limit_concurrency = startup.raise_file_limit() // 2
         sys.stdout.flush()  # Gradio has printed the address, which a container's log should show
         # What was imported stays. A collection that walks over it takes a quarter of a second,

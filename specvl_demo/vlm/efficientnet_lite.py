@@ -116,7 +116,9 @@ class ConvNorm(nn.Module):
 
     def __init__(self, conv: SameConv, act: bool = True) -> None:
         super().__init__()
-        self.conv, self.norm, self.act = conv, nn.BatchNorm2d(conv.out_channels, eps=1e-3), act
+        self.conv = conv
+        self.norm = nn.BatchNorm2d(conv.out_channels, eps=1e-3)
+        self.act = act
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.norm(self.conv(x))

@@ -317,7 +317,7 @@ def _count_params(folder: Path) -> int:
     try:
         return sum(tensor.numel() for tensor in weight_headers(folder).values())
     except ValueError:
-        return 0  # `outline` reports it when the model is loaded
+        return 0  # `outline_model` tells why
 
 
 def _hub_files(

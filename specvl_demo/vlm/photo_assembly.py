@@ -225,7 +225,8 @@ def convert_gguf(gguf: Path, out: Path) -> Path:
             gguf.parent, gguf_file=gguf.name, dtype=torch.float32, local_files_only=True
         )
         # The weights are unpacked by now; saving would fail while the model is marked as packed.
-        model.hf_quantizer, model.is_quantized = None, False
+        model.hf_quantizer = None
+        model.is_quantized = False
         model.config.__dict__.pop("quantization_config", None)
         model.save_pretrained(out)
         tokenizer.save_pretrained(out)

@@ -116,7 +116,8 @@ class PromptBuilder:
             ValueError: If prompt and answer do not fit the context, if the model does not support a
                 system prompt, or if the prefix has ids that are not text.
         """
-        turns, system = question.turns, question.system
+        turns = question.turns
+        system = question.system
         if room is None:
             room = 1 if question.up_to else question.max_new_tokens
         if system.strip() and not self._format.system:

@@ -52,7 +52,8 @@ class VLMTarget:
 
     def decline_batch_invariance(self) -> None:
         """Score with plain steps from now on."""
-        self.batch_invariant, self.min_invariant_rows = False, None
+        self.batch_invariant = False
+        self.min_invariant_rows = None
 
     def encode(self, prompt: Prompt) -> Encoded:
         return self.vlm.encode(prompt)

@@ -53,7 +53,8 @@ class _PatchEmbedding(nn.Module):
 
     def __init__(self, convolution: nn.Conv3d) -> None:
         super().__init__()
-        self.weight, self.bias = convolution.weight, convolution.bias
+        self.weight = convolution.weight
+        self.bias = convolution.bias
 
     def forward(self, patches: Tensor) -> Tensor:
         return F.linear(patches.flatten(1), self.weight.flatten(1), self.bias)

@@ -160,7 +160,9 @@ class DecoderBlock:
             keys, values: Those of all rows, including the slot.
         """
         g = self._geometry
-        heads, kv_heads, width = g.heads, g.kv_heads, g.head_width
+        heads = g.heads
+        kv_heads = g.kv_heads
+        width = g.head_width
         rotated = heads + kv_heads
         rows = x.shape[0]
         at = keys.shape[2] - rows
@@ -218,7 +220,8 @@ class CrossAttention:
         q = tensors[attention + "q_proj.weight"]
         self._eps = norm_root(g, q)
         self._head_eps = norm_root(g, q, g.head_width)
-        scale, head_scale = g.width**0.5, g.head_width**0.5
+        scale = g.width**0.5
+        head_scale = g.head_width**0.5
         self._q = PackedLinear(q * (tensors[f"{prefix}.input_layernorm.weight"] * scale), bits=8)
         # The two norms per head meet in one product, so one weight holds both.
         query_norm, key_norm = (tensors[f"{attention}{name}_norm.weight"] for name in ("q", "k"))

@@ -135,7 +135,8 @@ class TrainedHead(Backend):
             )
         if fused != len(layers):
             raise ValueError(f"{self.name} fuses {fused} layers, but its config has {len(layers)}")
-        self._layers_read, self.aux_request = layers, AuxRequest(layers=tuple(sorted(layers)))
+        self._layers_read = layers
+        self.aux_request = AuxRequest(layers=tuple(sorted(layers)))
 
     def layer_states(self, scores: Prefill | Scores) -> Tensor:
         """Return what it reads of every prompt position or node [r, layers read x D]."""
@@ -284,7 +285,8 @@ class FeatureDrafter(LevelCalls):
     """
 
     def __init__(self, head: FeatureHead) -> None:
-        self.name, self.aux_request = head.name, head.aux_request
+        self.name = head.name
+        self.aux_request = head.aux_request
         self._head = head
 
     def begin(self, start: LaneStart) -> None:
