@@ -382,9 +382,11 @@ register(
             does="""A sure drafter should guess far ahead, an unsure one should guess broadly. SAGE
             measures confidence by the entropy of the drafter’s ten likeliest tokens and shapes the
             next tree by it: deep and narrow, or shallow and wide.""",
-            look="""The trees of all rounds, and α beneath: where it is high they are deep and
-            narrow, where it is low shallow and wide. What is drafted may differ from what α asks
-            for: guesses that are too unlikely are left out, and a tree has only so many nodes.""",
+            look="""The trees of all rounds, and α beneath, as the round before measured it. In
+            “Five things” a tree at a high α is one deep line; at a low α it branches and is
+            shallower than most. But α only plans: guesses that turn out too unlikely are left out,
+            and a tree has only so many nodes. So in “Cat and brush” the two surest rounds branch,
+            and two less sure ones do not.""",
             formula=r"""α = 1 - \frac{H ( P )}{\text{log } k} , \text{   }
             D = D_min + α ( D_max - D_min )""",
             aloud="""The confidence α is one where the drafter is certain and nought where its k

@@ -262,12 +262,14 @@ register(
         url="https://arxiv.org/abs/2601.20357",
         learn=Lesson(
             does="""A small model that sees the picture is sometimes worse than the same model
-            without it, and which one helps changes within an answer. TABED drafts with all views in
-            one batch, mixes their probabilities, and learns from every verified token how much each
-            view should count.""",
+            without it, and which one helps may change within an answer. TABED drafts with all views
+            in one batch, mixes their probabilities, and learns from every verified token how much
+            each view should count.""",
             look="""The weights over the rounds, with the accepted drafts behind them. Both views
-            begin with half; then come the weights that would have been right most often so far: in
-            “A garden” and “A paintbrush” the picture’s alone.""",
+            begin with half; then come the weights that would have been right most often so far. In
+            “A garden” and “A paintbrush” these are the picture’s alone, to the end: the shipped
+            drafters were taught with pictures, and guess worse without them (“Who was right”).
+            The rule “inverse KL” gives the other view a share too.""",
             formula=r"q = \sum_i w_i q^{( i )}",
             aloud="""The drafter’s probabilities q are those of its views i, mixed with weights w.
             These are the weights that would have guessed most of the target’s tokens so far. Where
