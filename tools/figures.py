@@ -24,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from specvl_demo.compare.report import page_of  # noqa: E402
+from specvl_demo.compare.report import LIBRARY, page_of  # noqa: E402
 from specvl_demo.report import tables  # noqa: E402
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -85,7 +85,9 @@ def pairs() -> str:
         found = (figure(record, best, column, None) for column in columns)
         plain = figure(record, "ar", "tokens_per_s", None)
         lines.append(" | ".join((title, plain, f"`{best}`", *found)))
-    return "".join(f"| {line} |\n" for line in lines)
+    table = "".join(f"| {line} |\n" for line in lines)
+    ran = {LIBRARY.format(**_record(name)["machine"]) for name in PAIRS.values()}
+    return f"{table}\n{' '.join(sorted(ran))}\n"
 
 
 def processors() -> str:
@@ -120,7 +122,8 @@ def methods(name: str) -> str:
         cells |= {kind: by_kind.get(kind, {}).get("speedup_vs_ar") for kind in kinds}
         table.append(cells | {"same as AR": named.get("same as AR")})
     wide = tables.to_markdown(table, list(table[0]))
-    return re.sub(r"(?<=\|)-+(?=\|)", "---", re.sub(" {2,}", " ", wide)) + "\n"
+    narrow = re.sub(r"(?<=\|)-+(?=\|)", "---", re.sub(" {2,}", " ", wide))
+    return f"{narrow}\n\n{LIBRARY.format(**record['machine'])}\n"
 
 
 def _record(name: str) -> dict[str, Any]:

@@ -86,6 +86,7 @@ class LibraryPeers:
             **inputs,
             max_new_tokens=request.max_new_tokens,
             do_sample=False,
+            cache_implementation="dynamic",
             streamer=watch,
             # The same decoding as the other rows': without penalties, and with their ends.
             **{name: plain[name] for name in plain if getattr(standing, name, None) is not None},

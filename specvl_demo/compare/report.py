@@ -114,6 +114,10 @@ INTERVALS = (
     " the questions."
 )
 LIMITS = " limit: the speedup if rounds took only the time to draft and to verify."
+LIBRARY = (
+    "Hugging Face's own decoding ran in {dtype}, without this project's kernels and their 8-bit"
+    " weights, with the library's dynamic cache."
+)
 BUSY = (
     "The machine was busy: other programs used {share:.0f} % of it, so ratios of times (speedups,"
     " their limits, costs in AR steps) are omitted, but for a speedup that is only about right;"
@@ -498,6 +502,8 @@ def _condition_lines(report: JsonObject) -> list[str]:
     settled += QUALITY * ("quality" in columns) + LIMITS * ("limit" in columns)
     settled += INTERVALS * ("interval" in columns)
     sentences = [provenance_line(machine), settled.format(**settings | sizes)]
+    if settings.get("peers"):
+        sentences.append(LIBRARY.format(**machine))
     if machine.get("busy"):
         sentences.append(BUSY.format(share=100 * machine["others_share_meanwhile"]))
     return sentences
