@@ -17,8 +17,10 @@ ENDPOINTS = {
 ABOUT = (
     "A small drafter guesses ahead; the large target checks all guesses in one pass and keeps what"
     " it agrees with. Colours tell where every token comes from.",
-    "To cite: the methods' papers, and “The SpecVL demo authors. SpecVL demo.” (CITATION.cff).",
-    "Programs can ask too: at /v1/chat/completions, as OpenAI's (docs/hosting.md has examples).",
+    "To cite: the methods' papers, and @software{specvl_demo, author = {{The SpecVL demo authors}},"
+    " title = {{SpecVL demo}}} (CITATION.cff; CITATION.bib has the papers too).",
+    "Programs can ask too: at /v1/chat/completions, as OpenAI's, or Gradio's way (docs/api.md has"
+    " examples).",
 )
 
 CANNOT_LISTEN = (
@@ -51,19 +53,19 @@ NOT_UPLOADED = "A file in this request is not here, or no longer. Upload it firs
 WRONG_HOST = "This page is not served under that name. Use its own, or start it with --hosts NAME."
 WRONG_ORIGIN = "Other sites may not send requests here; --hosts NAME at the start allows one."
 NOT_LOGGED_IN = "Log in first: this page requires an account."
-NOT_SERVED = "`{name}` is not supported here with this value; leave it out."
-ONLY_NEUTRAL = "`{name}` can only be {meant} here, not {came}; leave it out."
 NO_LOGPROBS = "`top_logprobs` needs `logprobs`: true."
-NO_MODEL = "`model` must be the id of a pair, or pair/method; /v1/models lists them."
 NO_SUCH_MODEL = "There is no model {name!r} here; /v1/models lists them."
-NO_MESSAGES = (
-    "`messages` must be a list: system prompts first, then user and assistant, ending with a"
-    " user; only users may send pictures."
-)
-NO_TOOLS = "Models have no tools here: leave out messages of the role {role}, and `tool_calls`."
-NO_PART = "A message's content must be text, or a list of text, image_url and video_url parts."
-NO_DATA_URL = "Send pictures and clips as data URLs (data:image/png;base64,…), not as addresses."
-NO_BASE64 = "The data after `base64,` in a data URL are not base64."
+# What follows "must be", of a field that `/v1` refuses:
+LEFT_OUT = "left out here"
+A_MODEL = "the id of a pair, or pair/method (/v1/models lists them)"
+A_CONVERSATION = 'a list such as [{"role": "user", "content": "Why is the sky blue?"}]'
+A_MESSAGE = "an object with `role` and `content`"
+A_ROLE = "{allowed} here (system prompts come first, a user's message last; there are no tools)"
+A_CONTENT = "text, or a list of text, image_url and video_url parts"
+A_PART = 'a part whose `type` is text, image_url or video_url, as {"type": "text", "text": "Hi"}'
+A_DATA_URL = "a data URL (data:image/png;base64,…), which holds the file itself"
+A_BASE64 = "base64 after the comma"
+BY_USER = "in a message of the role user"
 BY_STATUS = {
     400: "The request is not valid for this page.",
     403: "There is no such file here, or it no longer exists.",

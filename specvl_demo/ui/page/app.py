@@ -36,6 +36,8 @@ PLACES = {"page": OWN, "ui": UI, "examples": places.EXAMPLES}
 
 QUIET = """
 body { background: #f6f7f8 } body.dark { background: #101214 } footer .divider { display: none }
+footer button { color: #57606a !important } body.dark footer button { color: #a9b1ba !important }
+body:has(.embedded) footer { display: none !important }
 """
 MAX_BYTES = 64 * 2**20
 MAX_AT_ONCE = 64
@@ -167,7 +169,7 @@ def launch_settings(
         "theme": gr.themes.Base(),
         "max_file_size": MAX_BYTES,
         "run_history": False,
-        "footer_links": [],  # programs can open ?view=api directly
+        "footer_links": ["api"],
         # The libraries' messages name folders; this page's own sentences are shown anyway.
         "show_error": False,
         # Gradio would call its own address once and give up after three seconds, which a busy

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import re
 import reprlib
 import secrets
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from specvl_demo.media.files import PLACE, MediaError
+from specvl_demo import question
+from specvl_demo.media.files import PLACE, MediaError, MediaFile
 from specvl_demo.methods import base
 from specvl_demo.options import (
     FIRST,
@@ -38,7 +40,6 @@ from specvl_demo.options import (
     TOP_K,
     Option,
 )
-from specvl_demo.question import wrong_kind
 from specvl_demo.records import JsonObject, LaneRecords, Record, Round, validate_trace
 from specvl_demo.report import tables
 from specvl_demo.ui import messages
@@ -59,6 +60,9 @@ SAMPLING: dict[str, Option] = {
 """Fields that are options of the page; the first one given counts."""
 PASSED = ("stop", "logit_bias", "ignore_eos")
 """Fields that are read as those of the page."""
+SYSTEM = ("system", "developer")
+TALKING = ("user", "assistant")
+"""Roles of a conversation's messages: those of its beginning, and the others."""
 IDLE = {
     "cache_prompt",
     "keep_alive",
@@ -132,32 +136,32 @@ class ChatApi:
             records = self._stream_records(payload, caller, request)
             # Refusals arrive with the first event, before an answer has begun.
             first = await anext(records)
-        except RefusedRequest as refusal:
-            self.handlers.uploads.release_files(key)
-            return _refusal_response(refusal)
-        if body.get("stream") is True:
-            chunks = _stream_chunks(body, first, records)
-            return StreamingResponse(chunks, media_type="text/event-stream")
-        heard = list(first)
-        try:
+            if body.get("stream") is True:
+                chunks = _stream_chunks(body, first, records)
+                return StreamingResponse(chunks, media_type="text/event-stream")
+            heard = list(first)
             async with aclosing(records):
                 async for some in records:
                     heard += some
         except RefusedRequest as refusal:
+            self.handlers.uploads.release_files(key)
             return _refusal_response(refusal)
         (lane,) = validate_trace(heard)
         row = tables.lane_row(lane)
         message = {"role": "assistant", "content": row.pop("text"), "refusal": None}
-        reason = _finish_reason(lane)
-        usage = _token_usage(lane)
-        listed = _logprobs(row.pop("logprobs", []), body)
-        choice = {"index": 0, "message": message, "logprobs": listed, "finish_reason": reason}
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": _logprobs(row.pop("logprobs", []), body),
+            "finish_reason": _finish_reason(lane),
+        }
         answer = {
             **_response_head(body["model"], "chat.completion"),
             "choices": [choice],
-            "usage": usage,
+            "usage": _token_usage(lane),
+            "specvl": row,  # the other fields of `generate --json`
         }
-        return JSONResponse({**answer, "specvl": row})  # the other fields of `generate --json`
+        return JSONResponse(answer)
 
     def _page_payload(self, body: JsonObject, caller: Caller) -> JsonObject:
         """Return a request as the page would send it, its files written, which are removed with
@@ -166,20 +170,16 @@ class ChatApi:
         used = {*OWN, *SAMPLING, *PASSED, *IDLE}
         for name, value in body.items():
             if not (name in used or value is None or value in NEUTRAL.get(name, NOTHING)):
-                meant = " or ".join(orjson.dumps(valid).decode() for valid in NEUTRAL.get(name, ()))
-                sentence = messages.ONLY_NEUTRAL if meant else messages.NOT_SERVED
-                came = reprlib.repr(value)
-                raise RefusedRequest(
-                    400, sentence.format(name=name[:100], meant=meant, came=came), name
-                )
+                valid = (orjson.dumps(neutral).decode() for neutral in NEUTRAL.get(name, ()))
+                raise _unfit(name[:100], " or ".join([*valid, messages.LEFT_OUT]), value)
         switch = bool, "true or false"
         kinds = (("stream", *switch), ("logprobs", *switch), ("stream_options", dict, "an object"))
-        for name, kind, expected in kinds:
+        for name, kind, needed in kinds:
             if not isinstance(body.get(name), kind | None):
-                raise RefusedRequest(400, str(wrong_kind(f"`{name}`", expected, body[name])), name)
+                raise _unfit(name, needed, body[name])
         model = body.get("model")
         if not isinstance(model, str):
-            raise RefusedRequest(400, messages.NO_MODEL, "model")
+            raise _unfit("model", messages.A_MODEL, model)
         pair, _, name = model.partition("/")
         method = name or TAKEN["method"][1]
         listed = any(entry["id"] == pair for entry in self.handlers.catalog["pairs"])
@@ -191,39 +191,44 @@ class ChatApi:
             if value is None or option.name in payload or (option is TOP_K and value == -1):
                 continue  # -1: all, as others spell it
             served = MAX_NEW_TOKENS_SERVED if option is NEW_TOKENS else None
-            try:
+            with _refusing(name):
                 payload[option.name] = replace(option, title=f"`{name}`").check(value, served)
-            except ValueError as fault:
-                raise RefusedRequest(400, str(fault), name) from None
-        payload |= {name: body[name] for name in PASSED if body.get(name) is not None}
+        for name in PASSED:
+            payload[name] = body.get(name)
+            with _refusing(name):
+                question.read_sampling({name: payload[name]})
         if body.get("logprobs"):  # one alternative at least has the page note them
             payload[LOGPROBS.name] = payload.get(LOGPROBS.name) or 1
         elif payload.pop(LOGPROBS.name, 0):
             raise RefusedRequest(400, messages.NO_LOGPROBS, "top_logprobs")
         # As elsewhere, a program that asks again without a seed gets another sample.
         payload.setdefault(SEED.name, secrets.randbelow(SEED.high))
-        return payload | self._read_conversation(body.get("messages"), caller)
+        conversation = self._read_conversation(body.get("messages"), caller)
+        with _refusing("messages"):
+            question.read(conversation, lambda item: MediaFile(item["path"]), visitor=True)
+        return payload | conversation
 
     def _read_conversation(self, conversation: Any, caller: Caller) -> JsonObject:
         """Return system prompt, earlier turns and the question, in the page's form."""
-        wrong = RefusedRequest(400, messages.NO_MESSAGES, "messages")
-        if not isinstance(conversation, list) or not all(
-            isinstance(turn, Mapping) for turn in conversation
-        ):
-            raise wrong
-        roles = [message.get("role") for message in conversation]
-        if tools := [role for role in roles if role in ("tool", "function")]:
-            raise RefusedRequest(400, messages.NO_TOOLS.format(role=tools[0]), "messages")
-        n = next((n for n, role in enumerate(roles) if role not in ("system", "developer")), 0)
-        if roles[-1:] != ["user"] or not {*roles[n:]} <= {"user", "assistant"}:
-            raise wrong
+        if not isinstance(conversation, list) or not conversation:
+            raise _unfit("messages", messages.A_CONVERSATION, conversation)
         system = []
         # Turns of the same role in a row are one; an answer before any question has an empty one.
         turns: list[JsonObject] = []
-        for at, (role, message) in enumerate(zip(roles, conversation)):
-            place = f"messages[{at}].content"
-            text, files = self._read_content(message.get("content"), caller, role, place)
-            if role not in ("user", "assistant"):
+        for at, message in enumerate(conversation, 1):
+            place = f"messages[{at - 1}]"
+            if not isinstance(message, Mapping):
+                raise _unfit(place, messages.A_MESSAGE, message)
+            role: Any = message.get("role")
+            allowed: Sequence[str] = TALKING if turns else (*SYSTEM, *TALKING)
+            if at == len(conversation):
+                allowed = TALKING[:1]
+            if role not in allowed:
+                needed = messages.A_ROLE.format(allowed=" or ".join(allowed))
+                raise _unfit(f"{place}.role", needed, role)
+            content = message.get("content")
+            text, files = self._read_content(content, caller, role, f"{place}.content")
+            if role in SYSTEM:
                 system.append(text)
                 continue
             if not turns or (role == "user" and "answer" in turns[-1]):
@@ -245,38 +250,41 @@ class ChatApi:
         """
         if isinstance(content, str) or (content is None and role == "assistant"):
             return content or "", []
+        if not isinstance(content, list):
+            raise _unfit(place, messages.A_CONTENT, content)
         parts: list[str | JsonObject] = []
-        for at, part in enumerate(content if isinstance(content, list) else [None]):
+        for at, part in enumerate(content):
             kind = part.get("type") if isinstance(part, Mapping) else None
-            held = part.get(kind) if isinstance(part, Mapping) and isinstance(kind, str) else None
-            if kind == "text" and isinstance(held, str):
-                parts.append(held.replace(PLACE, ""))
-            elif kind in ("image_url", "video_url") and isinstance(held, Mapping | str):
+            if kind not in ("text", "image_url", "video_url"):
+                raise _unfit(f"{place}[{at}]", messages.A_PART, part)
+            name, held = f"{place}[{at}].{kind}", part.get(kind)
+            if kind != "text":
                 if role != "user":
-                    raise RefusedRequest(400, messages.NO_MESSAGES, "messages")
-                url = held if isinstance(held, str) else held.get("url")
-                name = f"{place}[{at}].{kind}"
+                    raise _unfit(name, messages.BY_USER, role)
+                url = held.get("url") if isinstance(held, Mapping) else held
                 parts.append(catalog.file_reference(self._write_data_url(url, caller, name)))
+            elif isinstance(held, str):
+                parts.append(held.replace(PLACE, ""))
             else:
-                raise RefusedRequest(400, messages.NO_PART, "messages")
+                raise _unfit(name, "text", held)
         files = [part for part in parts if not isinstance(part, str)]
-        texts = [n for n, part in enumerate(parts) if isinstance(part, str)]
-        if not files or len(texts) < 2 or texts[-1] - texts[0] == len(texts) - 1:
-            return "\n".join(part for part in parts if isinstance(part, str)), files
-        return "".join(part if isinstance(part, str) else PLACE for part in parts), files
+        marked = "".join(part if isinstance(part, str) else PLACE for part in parts)
+        if PLACE in marked.strip(PLACE):
+            return marked, files
+        return "\n".join(part for part in parts if isinstance(part, str)), files
 
     def _write_data_url(self, url: Any, caller: Caller, name: str) -> Path:
         """Write a data URL to a file of this name in the folder of uploads; its content tells what
         it is.
         """
         head, _, data = url.partition(",") if isinstance(url, str) else ("", "", "")
-        if not head.lower().startswith("data:") or not head.lower().endswith(";base64"):
-            raise RefusedRequest(400, messages.NO_DATA_URL, "messages")
+        if not re.fullmatch("(?is)data:.*;base64", head):
+            raise _unfit(name, messages.A_DATA_URL, url)
         data = "".join(unquote(data).split()).translate(str.maketrans("-_", "+/")).rstrip("=")
         try:
             content = base64.b64decode(data + "=" * (-len(data) % 4), validate=True)
         except (binascii.Error, ValueError):
-            raise RefusedRequest(400, messages.NO_BASE64, "messages") from None
+            raise _unfit(name, messages.A_BASE64, data) from None
         try:
             write = self.handlers.uploads.write_file
             return write(caller.client or "", caller.visit, name, content)
@@ -297,10 +305,24 @@ class ChatApi:
                     if await request.is_disconnected():
                         return
         except ValueError as fault:
-            name = "messages" if isinstance(fault, MediaError) else None
-            raise RefusedRequest(getattr(fault, "status", 400), str(fault), name) from None
+            about = {MediaError: "messages", messages.Refusal: None}.get(type(fault), "model")
+            raise RefusedRequest(getattr(fault, "status", 400), str(fault), about) from None
         finally:
             self.handlers.uploads.release_files(caller.visit)
+
+
+def _unfit(place: str, needed: str, came: Any) -> RefusedRequest:
+    """Return the refusal of what came in a place where something else is needed."""
+    return RefusedRequest(400, f"`{place}` must be {needed}, not {reprlib.repr(came)}.", place)
+
+
+@contextmanager
+def _refusing(name: str) -> Iterator[None]:
+    """Refuse this field, if it is not valid."""
+    try:
+        yield
+    except ValueError as fault:
+        raise RefusedRequest(400, str(fault), name) from None
 
 
 def _logprobs(rows: Sequence[JsonObject], body: JsonObject) -> JsonObject | None:
@@ -370,11 +392,10 @@ def _model_entry(name: str) -> JsonObject:
 
 def _token_usage(lane: LaneRecords) -> JsonObject:
     totals = tables.measure_lanes(lane).totals
-    n_prompt = lane.begin.n_prompt
     return {
-        "prompt_tokens": n_prompt,
+        "prompt_tokens": lane.begin.n_prompt,
         "completion_tokens": totals.n_tokens,
-        "total_tokens": n_prompt + totals.n_tokens,
+        "total_tokens": lane.begin.n_prompt + totals.n_tokens,
         "completion_tokens_details": {
             "accepted_prediction_tokens": totals.n_accepted,
             "rejected_prediction_tokens": totals.n_drafted - totals.n_accepted,

@@ -84,7 +84,7 @@ class PageHandlers:
             yield Run().encode_batch([{"k": "done"}])
             return
         try:
-            async with aclosing(self.queue.events(self._job_of_caller(caller, job))) as running:
+            async with self._events(caller, job) as running:
                 async for run, events in running:
                     yield run.encode_batch(step.store_records(events) if step else events)
         except Exception as fault:
@@ -107,7 +107,7 @@ class PageHandlers:
         fault = None
         begun = False
         over = 0
-        async with aclosing(self.queue.events(self._job_of_caller(caller, job))) as running:
+        async with self._events(caller, job) as running:
             async for _, events in running:
                 for event in events:
                     if event["k"] == "error":
@@ -250,10 +250,11 @@ class PageHandlers:
         files = tuple(file for file in job.question.files if file.path.startswith(folder))
         await asyncio.to_thread(_decode_once, files)
 
-    def _job_of_caller(self, caller: Caller, job: Job) -> Job:
-        """Return the job as a caller's."""
+    def _events(self, caller: Caller, job: Job) -> aclosing[AsyncGenerator[Any, None]]:
+        """Return the events of the job, which is the caller's, closed at the end."""
         shown_by = watcher_pids(caller.client, caller.port)
-        return replace(job, visit=caller.visit, client=caller.client, watchers=shown_by)
+        job = replace(job, visit=caller.visit, client=caller.client, watchers=shown_by)
+        return aclosing(self.queue.events(job))
 
 
 @lru_cache
