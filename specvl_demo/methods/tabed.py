@@ -247,7 +247,7 @@ register(
             "paper-tree-2": {"policy": "beam", "beams": 2},
             "paper-tree-3": {"policy": "beam", "beams": 3},
             "photo": {"gamma": 10, "floor": 0.08},
-            "pocket": {"gamma": 12, "floor": 0.6},
+            "pocket": {"gamma": 7},
             "pocket-mtcp": {"gamma": 8, "views": _MTCP, "weights": "kld"},
         },
         preset_titles={
