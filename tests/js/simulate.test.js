@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import { breakEven, learn, payOff, simulate } from '../../specvl_demo/ui/assets/js/records/simulate.js';
-import { lane, shipped } from './page.js';
+import { TRACES, lane, shipped } from './page.js';
 
 const NAMES = ['scene', 'chart', 'falls', 'garden'];
 const learnt = (name) => {
@@ -34,6 +34,17 @@ test('a better drafter gains, a dearer one and a crowd lose, and a round writes 
     assert.equal(hopeless.rounds.at(-1).at, known.n);
     const { cost, verify, tau } = simulate(known, { ...known, gamma: 3 });
     assert.ok(Math.abs(verify + 3 * known.draft - cost) < 1e-9 && tau <= 4 * known.fit.most);
+  }
+});
+
+test('a drafter that is always right keeps whole drafts, and never loses', () => {
+  for (const [file] of TRACES) {
+    const [base, ...others] = shipped(file.replace('.trace.jsonl', ''));
+    for (const known of others.map((other) => learn(other, base))) {
+      const { tau, rounds, speedup } = simulate(known, { ...known, quality: 1 });
+      assert.ok(tau > known.n / rounds.length - 1e-9 && speedup > known.recorded.speedup - 1e-9, file);
+      assert.ok(known.deepest >= known.gamma, file);
+    }
   }
 });
 

@@ -25,6 +25,7 @@ export function learn(lane, base) {
     hard: hardness(verdicts, quality),
     quality,
     gamma,
+    deepest: Math.max(...levels),
     width: nodes / gamma,
     draft: t.draft_s / t.n_rounds / unit / gamma,
     step: Math.min(1, verify),
@@ -98,8 +99,11 @@ export function simulate(known, { quality, gamma, draft, row, requests }) {
     at += kept + 1;
     rounds.push({ kept, at });
   }
-  // Every round writes the target's own token at least, and its drafts at most.
-  const tau = Math.max(1, Math.min((fit.tau * n) / rounds.length, (gamma + 1) * fit.most));
+  // A better drafter comes nearer to whole drafts, whose lengths may have varied. Every round writes the target's own
+  // token at least, and its drafts at most.
+  const better = Math.max(0, (quality - known.quality) / (1 - known.quality || 1));
+  const scale = Math.max(fit.tau, fit.tau + better * (1 - fit.tau));
+  const tau = Math.max(1, Math.min((scale * n) / rounds.length, (gamma + 1) * fit.most));
   return { tau, cost, speedup: tau / cost, verify: cost - gamma * draft, rounds };
 }
 

@@ -94,8 +94,9 @@ interface Learned {
   /** hard[i]: a drafter of quality q guesses token i where hard[i] < q. */
   hard: number[];
   quality: number;
-  /** Levels that a round drafts, and tokens of each. */
+  /** Levels that a round drafts, at most, and tokens of each. */
   gamma: number;
+  deepest: number;
   width: number;
   /** The cost of drafting a level, of a verification, of each drafted token in it, of the rest. */
   draft: number;

@@ -115,7 +115,9 @@ export class WhatIf {
     const same = Object.keys(values).every((key) => values[key] === known[key]);
     const [s, r] = [made, recorded].map((one) => one.speedup.toFixed(2));
     const unsure = doubted && WHATIF.unsure(s, W.charts.noSpeedup(doubted), same);
-    put(this.says, unsure || WHATIF[same ? 'same' : 'other'](s, r));
+    const beyond = values.gamma > known.deepest && WHATIF.beyond(known.deepest);
+    const says = [unsure || WHATIF[same ? 'same' : 'other'](s, r), beyond];
+    put(this.says, says.filter(Boolean).join(' '));
     const [v, c] = [made.verify, values.draft].map((x) => x.toFixed(3));
     put(this.formula, WHATIF.formula({ tau: made.tau.toFixed(2), v, gamma: values.gamma, c, s }));
     drawRounds(this.rounds, (same ? recorded : made).rounds);
@@ -145,14 +147,21 @@ const curveOf = (whatIf) => ({
     const lengths = Array.from({ length: LONGEST }, (_, i) => i + 1);
     const speeds = lengths.map((gamma) => simulate(known, { ...values, gamma }).speedup);
     const { gamma } = values;
+    const { deepest } = known;
+    const line = (dash, ...part) =>
+      scatter(lengths.slice(...part), speeds.slice(...part), {
+        line: { color: colours.draft, dash },
+      });
     const now = speeds[gamma - 1];
     const marker = { color: colours.draft, size: 12 };
     return {
       traces: [
-        scatter(lengths, speeds, { line: { color: colours.draft } }),
+        line('solid', 0, deepest),
+        line('dot', deepest - 1),
         scatter([gamma], [now], { mode: 'markers', marker }),
       ],
       shapes: [lineAtOne(colours)],
+      note: deepest < LONGEST && WHATIF.beyond(deepest),
       xend: LONGEST + 1,
       ymax: 1.08 * Math.max(1.2, ...speeds),
       say: WHATIF.curveSay(gamma, now.toFixed(2)),

@@ -21,6 +21,8 @@ export const WHATIF = {
   unsure: (s, why, as) =>
     `${why} ${as ? 'The figures as they stand' : 'With these values the figures'} would make ${s}×: treat that with care.`,
   formula: (f) => `speedup = τ / (v + γ c) = ${f.tau} / (${f.v} + ${f.gamma} × ${f.c}) = ${f.s}`,
+  beyond: (deepest) =>
+    `Drafts of more than ${deepest} levels, dotted, were not recorded: extrapolated.`,
   curve: 'Speedup by draft length',
   length: 'draft length γ',
   curveSay: (gamma, s) => `${WHATIF.curve}: ${s} times at ${gamma}.`,
