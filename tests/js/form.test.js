@@ -224,6 +224,22 @@ test('files that do not fit are named, one that cannot be shown gives way to the
   assert.deepEqual(form.request.media.map(({ example }) => example), ['scene']);
 });
 
+test('a clip that the browser does not show is refused if the server cannot read it either', async () => {
+  const { form } = made();
+  const { files } = form;
+  form.fill(SCENE);
+  const clip = { ...picture('c.mp4'), kind: 'video' };
+  files.join(clip);
+  const answers = [async () => null, () => Promise.reject(new Error('gone')), async () => ({ problem: 'No clip.' })];
+  const left = [];
+  for (const check of answers) {
+    files.check = check;
+    await files.dropBroken(clip);
+    left.push(files.own.length);
+  }
+  assert.deepEqual([left, files.refused, form.request.media[0].example], [[1, 1, 0], [{ name: 'c.mp4', why: 'No clip.' }], 'scene']);
+});
+
 test('the pair that was made for what this one cannot judge is offered, and nothing more is said with it', () => {
   const { form } = made();
   Object.assign(form.request, { question: 'What?', media: [picture('cat')] });

@@ -55,6 +55,7 @@ SERVED = (
     "bench_archive",
     "bench_race",
     "open_report",
+    "check_clip",
 )
 """The methods of the handlers that the page's scripts may call."""
 

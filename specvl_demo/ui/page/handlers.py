@@ -215,6 +215,10 @@ class PageHandlers:
             page = html.race_page(lanes, earlier, self.catalog.get("notes"))
             return self._write_file(caller, "race.html", page.encode())
 
+    def check_clip(self, item: Any, _: Caller) -> None:
+        """Raise MediaError if an uploaded clip, which a browser does not show, cannot be read."""
+        _decode_once((uploaded_file(item, self.folders),))
+
     def _write_file(self, caller: Caller, name: str, content: bytes) -> JsonObject:
         """Write a file for a visitor, and return its address."""
         made = self.uploads.write_file(caller.client or "", caller.visit, name, content)

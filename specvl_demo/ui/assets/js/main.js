@@ -59,7 +59,7 @@ class Page {
     this.runner = new Runner(api);
     this.replay = new Replay(this.race);
     this.drawing = new Drawing(() => api.server.computing_time());
-    this.form = new Form(catalog, api.upload, shrink);
+    this.form = new Form(catalog, api.upload, shrink, (clip) => api.server.check_clip(clip));
     this.stage = new Stage(this);
     this.archive = new Archive(this);
     this.live = new Live(this);

@@ -18,9 +18,10 @@ export class Files extends Emitter {
   pending = [];
   coming = 0; // of a choice, not looked at yet
 
-  /** @param {Catalog['limits']} limits @param {Api['upload']} upload @param {Shrink} shrink */
-  constructor(limits, upload, shrink) {
+  /** @param {Catalog['limits']} limits @param {Api['upload']} upload @param {Shrink} shrink @param {CheckClip} check */
+  constructor(limits, upload, shrink, check) {
     super();
+    this.check = check;
     this.limits = limits;
     this.upload = upload;
     this.shrink = shrink;
@@ -77,7 +78,6 @@ export class Files extends Emitter {
     const coming = { file, kind, share: 0 };
     this.pending.push(coming);
     this.emit('show');
-    this.say(W.media.sending(file.name));
     let sent;
     let small = file;
     try {
@@ -87,7 +87,6 @@ export class Files extends Emitter {
         this.emit('progress');
       });
     } catch {
-      this.say('');
       this.refuse(file.name, W.media.failed(file.name));
       return;
     } finally {
@@ -96,7 +95,6 @@ export class Files extends Emitter {
     }
     keepFile(sent.path, small);
     this.join({ path: sent.path, url: sent.url, name: file.name, kind });
-    if (/\.gif$/i.test(file.name)) this.say(W.media.moving(file.name));
   }
 
   /** The visitor's own files. */
@@ -128,11 +126,14 @@ export class Files extends Emitter {
     this.emit('show');
   }
 
-  /** Remove a file that the browser cannot show: nor can the model. @param {Media} item */
-  dropBroken(item) {
-    if (!this.media.includes(item)) return;
+  /** Remove a file that the browser cannot show: nor can the model, but for clips that the server can read.
+   *  @param {Media} item */
+  async dropBroken(item) {
+    const clip = item.kind === 'video' && (await this.check(item).catch(() => null));
+    const why = clip === false ? W.media.broken(item.name) : clip?.problem;
+    if (!why || !this.media.includes(item)) return;
     const rest = this.media.filter((other) => other !== item);
     this.choose(rest.length ? rest : this.before);
-    this.refuse(item.name, W.media.broken(item.name));
+    this.refuse(item.name, why);
   }
 }

@@ -22,13 +22,14 @@ export class Form extends Emitter {
   waits = null;
 
   /** @param {Catalog} catalog @param {Api['upload']} upload
-   *  @param {(file: File, most: number) => Promise<File>} shrink to so many pixels */
-  constructor(catalog, upload, shrink) {
+   *  @param {(file: File, most: number) => Promise<File>} shrink to so many pixels @param {CheckClip} check */
+  constructor(catalog, upload, shrink, check) {
     super();
     this.catalog = catalog;
     this.request = blank(catalog);
     this.home = this.request.pair; // asked about pictures of the visitor's own
-    this.files = new Files(catalog.limits, upload, (file) => shrink(file, 1e6 * this.detail));
+    const small = (/** @type {File} */ file) => shrink(file, 1e6 * this.detail);
+    this.files = new Files(catalog.limits, upload, small, check);
     this.files.on('sent', () => {
       const { waits } = this;
       this.waits = null;

@@ -266,6 +266,9 @@ interface Refused {
 /** Makes a picture no larger than the model sees it. */
 type Shrink = (file: File) => Promise<File>;
 
+/** What is wrong with a clip, as the server reads it; null if nothing is. */
+type CheckClip = (clip: Media) => Promise<{ problem: string } | null>;
+
 /** What hears of a run. */
 interface Listener {
   status(text: string): void;
@@ -274,7 +277,7 @@ interface Listener {
 
 /** As what a race can be kept; the server makes the last three. */
 type Made = 'page' | 'figure' | 'pdf';
-type Keepsake = 'link' | 'embed' | 'trace' | Made;
+type Keepsake = 'link' | 'race' | 'embed' | 'trace' | Made;
 
 /** What a link asks. example: the id of the example whose pictures it means; without: it was of others. */
 interface Linked extends Partial<FormRequest> {

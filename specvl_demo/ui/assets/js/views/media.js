@@ -55,7 +55,7 @@ export function mediaWell(files) {
 
 function itemOf(files, item) {
   const clip = item.kind === 'video';
-  const more = clip ? playWherePointedAt : { error: () => files.dropBroken(item) };
+  const more = { ...(clip && playWherePointedAt), error: () => files.dropBroken(item) };
   const remove = removeButton('vl-remove', item, () => files.remove(item));
   return h(
     'li',
