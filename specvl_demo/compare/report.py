@@ -22,7 +22,7 @@ from specvl_demo.question import Question
 from specvl_demo.records import JsonObject, LaneRecords
 from specvl_demo.report import tables
 from specvl_demo.report.figure import heat_map_svg
-from specvl_demo.report.metrics import accepted_by_depth, compare_with_ar
+from specvl_demo.report.metrics import FEWEST, accepted_by_depth, compare_with_ar
 from specvl_demo.report.remarks import rough_factor
 from specvl_demo.report.tables import Rows
 
@@ -82,12 +82,12 @@ Table = tuple[str, Rows, Sequence[str]]
 
 DECODING = {
     "method": "method",
-    "drafts": "drafts",
-    "tau": "τ",
-    "tokens_per_s": "tokens/s",
     "speedup_vs_ar": "× our AR",
     "speedup_about": "× our AR, disturbed",
     "interval": "× our AR, 95 %",
+    "tokens_per_s": "tokens/s",
+    "tau": "τ",
+    "drafts": "drafts",
     "speedup_vs_hf_generate": "× HF generate",
     "speedup_vs_hf_assisted": "× HF assisted",
     "limit": "limit",
@@ -97,6 +97,7 @@ DECODING = {
     "spread": "spread",
 }
 HEADS = DECODING | TOTAL
+BY_DEPTH = f"Drafted positions kept, by depth, of {FEWEST} or more each"
 ASKED = (
     "{cases}, at most {max_new_tokens} tokens, {repeats}. τ: tokens per target forward, including"
     " the target's own."
@@ -443,7 +444,7 @@ def page_of(report: JsonObject) -> ReportPage:
         _table("From pictures to answer", rows, heads, TOTAL),
         _table("Speed by kind of question, × our AR", _by_kind(rows, "speedup_vs_ar"), heads),
         _table("τ by kind of question", _by_kind(rows, "tau"), heads),
-        _table("Drafted positions kept, by depth", _accepted_by_depth(rows), heads),
+        _table(BY_DEPTH, _accepted_by_depth(rows), heads),
     ]
     filled = [table for table in some if len(table[2]) > 1]
     before = _condition_lines(report)
