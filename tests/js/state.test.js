@@ -88,6 +88,18 @@ test('a question that the race does not answer greys it, the same one again does
   assert.deepEqual([stage.outdated, stage.notice.text], [false, '']);
 });
 
+test('a recorded race makes way for own pictures, and stands there again without them', () => {
+  const { form, stage } = pageState();
+  form.fill(CATALOG.examples[0]);
+  stage.show(scene().map(({ record }) => record), { source: 'recorded', ...form.asked }, false);
+  form.files.join(picture('mine'));
+  assert.deepEqual([stage.away, stage.notice.text], [true, '']);
+  form.files.remove(form.files.media[0]);
+  assert.deepEqual([stage.away, stage.outdated], [false, true]);
+  form.fill(CATALOG.examples[0]);
+  assert.deepEqual([stage.outdated, stage.notice.text], [false, '']);
+});
+
 test('a run that comes to nothing leaves the race and the form that were there', async () => {
   const { archive, feed, form, race, stage } = await running();
   feed(...scene(), { k: 'done' });

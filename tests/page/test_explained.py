@@ -369,7 +369,7 @@ def test_the_race_is_in_sight_at_twice_the_size_and_a_phone_opens_a_sheet(opened
     )
     assert not small, small
     opened.evaluate("scrollTo(0, document.body.scrollHeight)")
-    opened.get_by_role("button", name="Picture, question, methods").click()
+    opened.get_by_role("button", name="Your picture").click()
     expect(opened.locator("#vl-question")).to_be_in_viewport()
     expect(opened.locator("#vl-question")).to_be_focused()
 
@@ -550,7 +550,7 @@ def test_nothing_hangs_over_and_everything_is_reached(opened):
             assert box["x"] >= 0 and box["x"] + box["width"] <= width, name
             tab.click()
             assert opened.evaluate("document.documentElement.scrollWidth") <= width, name
-    unfold = opened.get_by_role("button", name="Picture, question, methods")
+    unfold = opened.get_by_role("button", name="Your picture")
     for width, height in sizes:
         opened.set_viewport_size({"width": width, "height": height})
         expect(opened.locator("#vl-question")).to_be_hidden()

@@ -22,6 +22,7 @@ export class Sharing {
   async save(as) {
     const written = trace.write(trace.recordsOf(this.parts.race));
     if (as === 'link') await this.link();
+    else if (as === 'race') await this.raceLink();
     else if (as === 'embed') await this.embed();
     else if (as === 'trace') this.parts.download(TRACE, written);
     else await this.make(as, written);
@@ -54,23 +55,29 @@ export class Sharing {
     const src = this.traceAddress ? link.toTrace(this.traceAddress, true) : 'race.html';
     const size = 'width="100%" height="900" loading="lazy"';
     const code = `<iframe src="${src}" ${size} title="${W.name}" allow="fullscreen"></iframe>`;
-    if (await copy(code)) stage.tell(this.traceAddress ? W.run.embedded : W.run.embeddedFile);
-    else stage.tell(code);
+    const told = [W.run.copied, this.traceAddress && W.run.embedded, W.run.embeddedFile];
+    stage.tell((await copy(code)) ? told.filter(Boolean).join(' ') : code);
   }
 
-  /** Copy a link, and open it: to a trace on this server, else to the form's request. */
+  /** Copy a link to the form's request, and open it. */
   async link() {
-    const { form, race, stage } = this.parts;
-    const { media, history: turns } = form.request;
-    const { from } = race.meta;
-    const address = from ? link.toTrace(from) : link.write(form.request);
+    const { request, files } = this.parts.form;
+    const without = files.own.length > 0 && W.run.linkWithout;
+    const alone = request.history.length > 0 && W.run.linkAlone;
+    await this.openLink(link.write(request), without, alone);
+  }
+
+  /** Copy a link to the race, and open it, if its trace lies on this server. */
+  async raceLink() {
+    if (this.traceAddress) await this.openLink(link.toTrace(this.traceAddress));
+    else this.parts.stage.tell(W.run.unlinked);
+  }
+
+  /** @param {string} address @param {(string | false)[]} more to tell of it */
+  async openLink(address, ...more) {
     history.replaceState(null, '', address);
-    const sentences = [
-      (await copy(address)) ? W.run.linked : W.run.linkInBar,
-      !from && media.some((item) => !item.example) && W.run.linkWithout,
-      !from && turns.length > 0 && W.run.linkAlone,
-    ];
-    stage.tell(sentences.filter(Boolean).join(' '));
+    const told = (await copy(address)) ? W.run.linked : W.run.linkInBar;
+    this.parts.stage.tell([told, ...more].filter(Boolean).join(' '));
   }
 }
 

@@ -15,6 +15,7 @@ export class Stage extends Emitter {
   waiting = '';
   undrawn = false;
   outdated = false;
+  away = false; // a recorded race makes way for the visitor's own pictures
   /** Its race is on its way. @type {Example | null} */
   coming = null;
 
@@ -25,7 +26,7 @@ export class Stage extends Emitter {
     const { race, form } = parts;
     race.on('reset', () => {
       this.setWaiting('');
-      this.outdated = false;
+      this.outdated = this.away = false;
       this.emit('outdated');
       this.tell('');
       this.offer();
@@ -57,18 +58,19 @@ export class Stage extends Emitter {
   /** Tell whether the form asks another race; an error stays visible. */
   compareWithForm() {
     const { form } = this.parts;
-    const { form: key, asked, question, scope } = this.parts.race.meta;
+    const { form: key, asked, question, scope, source } = this.parts.race.meta;
     const other = key !== undefined && key !== form.key();
     this.outdated = !form.running && other && form.next === 'same';
+    this.away = this.outdated && source === 'recorded' && form.files.own.length > 0;
     this.emit('outdated');
-    if (this.outdated) this.parts.replay.pause();
+    if (this.outdated && this.parts.replay.playing) this.parts.replay.finish();
     form.scopeShown = other || form.scope !== scope; // else it stands above the answers
     form.emit('scope');
     if (this.notice.wrong) return;
     const changes = asked ? form.changedSince(asked) : [];
     const followed = asked && form.turns.length > asked.history.length;
     const differs = followed ? W.chat.next : W.run.outdated(question || W.chat.nothing, changes);
-    this.tell(this.outdated ? differs : '');
+    this.tell(this.outdated && !this.away ? differs : '');
   }
 
   /** @param {AnyRecord[]} records @param {Meta} meta @param {boolean} play it back */

@@ -58,7 +58,7 @@ export const speedup = {
   xunit: 0.5,
   build(race, colours) {
     const { baseline, rivals } = race;
-    if (!baseline?.rounds.length) return null;
+    if (!baseline?.rounds.length) return { note: W.charts.later };
     const { noSpeedup } = W.charts;
     const reasons = doubts(race);
     const without = rivals.filter((lane) => doubt(race, lane) && !hedged(doubt(race, lane)));
@@ -67,7 +67,7 @@ export const speedup = {
     if (!lines.length) {
       const titles = (lanes) => (reasons.length > 1 ? lanes.map((l) => l.title) : []);
       const note = reasons.map(([why, lanes]) => noSpeedup(why, titles(lanes))).join(' ');
-      return note ? { note } : null;
+      return { note: note || W.charts.later };
     }
     const unknown = (lane) => ({
       name: W.charts.without(lane.title),
@@ -116,7 +116,7 @@ export const byDepth = {
     const lane = race.focused;
     if (!lane) return null;
     const { compared } = race.meta;
-    if (!compared) return { note: W.charts.byDepthLater };
+    if (!compared) return { note: W.charts.later };
     const shares = compared.lanes[lane.name]?.accepted_by_depth ?? [];
     const deepest = shares.length;
     if (!deepest) return { note: W.charts.byDepthNone };

@@ -39,7 +39,6 @@ export function compareView(bench, { limits }, painter) {
   return h('div.vl-compare', form, report);
 }
 
-/** @param {Bench} bench @param {Method} method */
 function methodBox(bench, method) {
   const { name: value, title, help } = method;
   const box = checkbox((on) => bench.toggle(value, on), { value });
@@ -52,7 +51,6 @@ function methodBox(bench, method) {
   return node;
 }
 
-/** @param {Bench} bench */
 function sourceFields(bench) {
   const choose = writes(bench, 'source', (value) => (bench.source = value));
   const source = h('select', choose, options(Object.entries(COMPARE.sources)));
@@ -88,7 +86,6 @@ function sourceFields(bench) {
   return [labelled(source, COMPARE.source), drop];
 }
 
-/** @param {Bench} bench */
 function numberFields(bench, limits) {
   const number = (name, max, more = { min: 1 }) => {
     const props = writes(bench, name, (value) => (bench.fields[name] = Number(value)));
@@ -106,7 +103,6 @@ function numberFields(bench, limits) {
   ];
 }
 
-/** @param {Bench} bench */
 function actionButtons(bench) {
   const first = { id: 'vl-c-run', sign: 'play' };
   const go = button(COMPARE.run, () => bench.run(), 'vl-primary', first);

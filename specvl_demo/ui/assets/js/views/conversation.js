@@ -33,6 +33,5 @@ function lineOf(followUps, { answer, from, media, question }, i, followed) {
   return h('li', pictures, words, [
     tool('edit', W.chat.edit(i + 1, followed), () => followUps.takeUp(i, false)),
     tool('reset', W.chat.retry(i + 1, followed), () => followUps.takeUp(i, true)),
-    tool('copy', W.chat.copy(i + 1), () => navigator.clipboard?.writeText(answer)),
   ]);
 }

@@ -25,7 +25,7 @@ function build(chart, race, colours) {
   const all = lane?.rounds ?? [];
   // Names, colours and axes are the whole race's: a replay does not change them.
   const whole = linesOf(chart, all);
-  if (!whole.length) return null;
+  if (!whole.length) return { note: W.charts.later };
   const rounds = shownRounds(race, lane);
   const shown = new Map(linesOf(chart, rounds).map((l) => [l.name, l]));
   const lines = whole.map((l) => ({ ...l, x: [], y: [], ...shown.get(l.name) }));

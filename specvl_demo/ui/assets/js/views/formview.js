@@ -37,9 +37,8 @@ export function formView(form, ask, races) {
     requestAnimationFrame(() => well.scrollIntoView({ block: 'start' }));
   };
   form.on('running', () => form.running && unfold(false)); // then the foot looks for the focus
-  const edit = { 'aria-expanded': 'false', label: W.ask.more, sign: 'edit' };
-  const short = h('span', W.ask.moreShort);
-  const more = button(short, () => unfold(), 'vl-secondary vl-more', edit);
+  const folds = { 'aria-expanded': 'false', sign: 'image' };
+  const more = button(W.ask.more, () => unfold(), 'vl-secondary vl-more', folds);
   const node = h(
     'form.vl-ask',
     { label: W.ask.title, submit, input: () => form.settle() },
@@ -80,7 +79,7 @@ function footOf(form, more) {
     tell(status, text, wrong);
     waiting.hidden = !(form.running && text && !wrong); // until the first words come
   });
-  const foot = h('div.vl-ask-foot', waiting, status, h('div.vl-buttons', more, go, halt));
+  const foot = h('div.vl-ask-foot', waiting, h('div.vl-buttons', more, go, halt), status);
   return foot;
 }
 

@@ -50,7 +50,11 @@ export function raceView({ race, stage, replay, painter, catalog, on }) {
     put(scope, race.meta.scope ?? '');
   });
   stage.on('notice', () => tell(notice, stage.notice.text, stage.notice.wrong));
-  stage.on('outdated', () => body.classList.toggle('outdated', stage.outdated));
+  stage.on('outdated', () => {
+    body.classList.toggle('outdated', stage.outdated);
+    node.classList.toggle('away', stage.away);
+    if (stage.away) put(starting, W.start.own);
+  });
   stage.on('idle', (title) => put(starting, W.start.example(title)));
   stage.on('top', () => {
     if (node.getBoundingClientRect().top < 0) node.scrollIntoView();
@@ -58,7 +62,7 @@ export function raceView({ race, stage, replay, painter, catalog, on }) {
   return { node, tree, charts };
 }
 
-/** The buttons that stage offers, by name. @param {Stage} stage @param {Actions} on */
+/** The buttons that stage offers, by name. */
 function offerButtons(stage, on) {
   const buttons = {
     follow: button(W.chat.follow, on.follow, 'vl-small', { title: W.chat.followHint }),
@@ -81,7 +85,7 @@ function legend(onrejects) {
   return h('div.vl-textlegend', { role: 'note', label: W.legend.title }, marks, shows);
 }
 
-/** Tells that other programs disturb a race. @param {Race} race */
+/** Tells that other programs disturb a race. */
 function busyLine(race) {
   const line = h('p.vl-busy', { role: 'status' });
   race.on('load lane end reset', () => {
@@ -91,7 +95,7 @@ function busyLine(race) {
   return line;
 }
 
-/** What the race comes to, or what is waited for. @param {Race} race @param {Stage} stage */
+/** What the race comes to, or what is waited for. */
 function sentence(race, stage, painter) {
   const line = h('p.vl-headline');
   const say = () => {

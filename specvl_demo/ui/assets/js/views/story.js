@@ -24,8 +24,8 @@ export function story(replay) {
   const back = () => show(at - 1);
   const further = () => show(at + 1);
   const moves = {
-    ...{ ArrowLeft: back, ArrowUp: back, PageUp: back, Backspace: back },
-    ...{ ArrowRight: further, ArrowDown: further, PageDown: further, ' ': further, Enter: further },
+    ...{ ArrowLeft: back, PageUp: back, ArrowRight: further, PageDown: further },
+    ...{ ' ': further, Enter: further },
     ...{ Home: () => show(0), End: () => show(Infinity) },
   };
   const screen = screenOf(back, further);

@@ -17,9 +17,12 @@ export function topLine(painter, machine, live = {}) {
 function themeButton(painter) {
   const kept = stored(KEY);
   if (kept) document.body.classList.toggle('dark', kept === 'dark');
-  return iconButton('sun', W.theme, () => {
+  const node = iconButton('sun', W.theme, () => {
     const dark = document.body.classList.toggle('dark');
+    node.ariaPressed = dark;
     store(KEY, dark ? 'dark' : 'light');
     painter.redraw();
   });
+  node.ariaPressed = document.body.classList.contains('dark');
+  return node;
 }

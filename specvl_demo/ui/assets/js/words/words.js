@@ -159,7 +159,7 @@ export const W = {
     byDepth: 'Drafted tokens kept',
     byDepthHelp:
       'Of the rounds that drafted so deep after accepted drafts, the share that kept a token there; depths with fewer than five are left out',
-    byDepthLater: 'Known once the race is over.',
+    later: 'Nothing to draw yet.',
     byDepthNone: 'Nothing was drafted.',
     byDepthFew: 'Fewer than five drafts: a rough picture.',
     byDepthMore: 'Deeper drafts were fewer than five.',
@@ -385,8 +385,7 @@ export const W = {
   },
   ask: {
     title: 'Your question',
-    more: 'Ask: picture, question, methods',
-    moreShort: 'Ask',
+    more: 'Your picture',
     keys: 'Enter runs, Shift+Enter: new line',
     parameters: 'Parameters',
     fullLanes: (n) => `${n} methods at most race beside the autoregressive lane: remove one first.`,
@@ -491,7 +490,6 @@ export const W = {
     large: (name, size, most) => unadded(name, `it has ${size}, and the limit is ${most}.`),
     empty: (name) => unadded(name, 'the file is empty.'),
     many: (name, n) => unadded(name, `a question can have ${n} files.`),
-    moving: (name) => `${name} counts as a clip if it moves.`,
     noCamera: 'No camera could be used. Allow it for this page, or upload a picture.',
     failed: (name) => `${name} could not be uploaded. Check the connection, then add it again.`,
     clip: 'clip',
@@ -501,6 +499,7 @@ export const W = {
       `No race is recorded for “${title}”: press Run the race to see its answers.`,
     title: 'Watch a model answer twice',
     text: 'Pick an example, or add a picture and a question, and run the race.',
+    own: 'Your picture or clip is in the form: press Run the race.',
   },
   run: {
     recorded: 'Recorded race',
@@ -563,6 +562,7 @@ export const W = {
     save: 'Save',
     saveAs: {
       link: 'A link to these settings',
+      race: 'A link to this race',
       trace: 'A trace (JSON lines)',
       page: 'The page with this race, in one file',
       figure: 'A figure (SVG)',
@@ -574,10 +574,12 @@ export const W = {
     printed: 'The browser prints it: choose “Save as PDF” there.',
     notShared: 'The file could not be made. Try again, or save the trace.',
     linked: 'The link is in the address bar and on the clipboard.',
+    unlinked:
+      'This race is in your browser alone. Save its trace, which Open a trace shows anywhere, or its page.',
+    copied: 'The code is on the clipboard.',
     embedded:
-      'The code for another page is on the clipboard; this server must allow that page (--frames).',
-    embeddedFile:
-      'The code is on the clipboard. It shows race.html, which Save makes: put that beside your page.',
+      'This server must run and allow your page (--frames); without it write src="race.html".',
+    embeddedFile: 'Save makes race.html, the page with this race: put that beside yours.',
     linkInBar: 'Copy the link from the address bar.',
     linkWithout: 'Your own pictures are not part of it.',
     linkAlone: 'Nor is the conversation before it.',
@@ -601,7 +603,6 @@ export const W = {
   chat: {
     title: 'Conversation so far',
     clear: 'New conversation',
-    copy: (n) => `Copy answer ${n}`,
     on: (n, pictures) => {
       const seen = pictures ? ` and ${count(pictures, 'picture')}` : '';
       return `Continues the conversation, with ${count(n, 'earlier question')}${seen}.`;
