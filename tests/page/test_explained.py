@@ -440,7 +440,7 @@ def test_a_race_fills_the_screen_and_is_played_by_keys(opened):
         opened.keyboard.press("ArrowRight")
     expect(room.locator(".vl-badge")).to_have_text("one at a time is here")
     expect(room).to_contain_text(
-        re.compile(r"accepted draft.* tokens/s.* branches grey ?(?!Round)\w")
+        re.compile(r"accepted draft.*Tokens per second.* branches grey ?(?!Round)\w")
     )
     assert opened.evaluate("specvl.race.roundsShown(specvl.race.focused)") == 3
     opened.keyboard.press("End")
