@@ -172,17 +172,17 @@ class Comparison:
         also = f", {100 * share:.0f} % of it drafting" if share >= SLACK else ""
         nodes = f"{self.nodes_per_round:.0f} tokens"
         savings = {
-            "a free drafter": rho["draft"],
-            f"a check of {nodes} as cheap as of one": max(0.0, rho["verify"] - 1),
-            "nothing outside the models": rho["commit"] + rho["other"],
+            "drafting cost nothing": rho["draft"],
+            f"checking {nodes} cost no more than writing one": max(0.0, rho["verify"] - 1),
+            "only the models took time": rho["commit"] + rho["other"],
         }
         what, saved = max(savings.items(), key=lambda item: item[1])
         gain = speedup
         lever = ""
         if saved >= WORTH_SAVING * whole:
             gain = tau / (cost * (1 - saved / whole))
-            least = f"it would be {gain:.2f}×" if not rough else "most would be gained"
-            lever = f"; with {what} {least}"
+            least = f"it would be {gain:.2f}×" if not rough else "most time would be saved"
+            lever = f"; if {what}, {least}"
         if gain < 1:
             lever += f"; too few drafts are kept ({totals.accepted_per_round:.1f} a check)"
         factor = f"about {speedup:.1f}×" if rough else f"{speedup:.2f}×"

@@ -92,9 +92,9 @@ class LaneRemarks(Struct, frozen=True):
     """How a lane compares with AR; None for what AR itself, or a race without AR, does not have.
 
     doubt: Why its times are only rough. why: See `Comparison.why_this_speed`. speedup_total: With
-    vision and prefill. changes: See `find_changes`. accepted_by_depth: Of every lane, see
-    `metrics.accepted_by_depth`; of few drafts, if no depth has more. repeats: See
-    `repetition_sentence`.
+    vision and prefill, of answers of one length: in a longer one these count for less. changes: See
+    `find_changes`. accepted_by_depth: Of every lane, see `metrics.accepted_by_depth`; of few
+    drafts, if no depth has more. repeats: See `repetition_sentence`.
     """
 
     agreement: Agreement | None = None
@@ -226,7 +226,7 @@ def _lane_remarks(lane: LaneRecords, ar: LaneRecords | None) -> LaneRemarks:
         agreed,
         doubt,
         times.why_this_speed(rough=doubt is not None),
-        times.speedup_total,
+        times.speedup_total if len(lane.token_ids) == len(ar.token_ids) else None,
         changes,
         by_depth,
         repetition_sentence(lane),

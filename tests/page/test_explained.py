@@ -371,7 +371,7 @@ def test_the_race_is_in_sight_at_twice_the_size_and_a_phone_opens_a_sheet(opened
     opened.evaluate("scrollTo(0, document.body.scrollHeight)")
     opened.get_by_role("button", name="Your picture").click()
     expect(opened.locator("#vl-question")).to_be_in_viewport()
-    expect(opened.locator("#vl-question")).to_be_focused()
+    expect(opened.get_by_role("button", name="Upload")).to_be_focused()
 
 
 def sound(page, dialog: str) -> None:

@@ -61,7 +61,7 @@ def test_speedup_is_tau_over_rho():
     assert beside.why_doubtful() is None
     assert beside.why_this_speed() == (
         "2.80×: 3.5 tokens a check, and a check costs 1.2 AR steps, 20 % of it drafting;"
-        " with a free drafter it would be 3.50×"
+        " if drafting cost nothing, it would be 3.50×"
     )
 
 
@@ -82,10 +82,10 @@ def test_an_answer_timed_again_counts_all_its_seconds():
 @pytest.mark.parametrize(
     ("draft", "verify", "kept", "rest", "part"),
     [
-        (0.30, 0.08, "abc", 0.01, "but a check costs 4.9 AR steps, 77 % of it drafting; with a"),
-        (0.02, 0.40, "abc", 0.01, "with a check of 5 tokens as cheap as of one it would be 2.91×"),
+        (0.30, 0.08, "abc", 0.01, "but a check costs 4.9 AR steps, 77 % of it drafting; if"),
+        (0.02, 0.40, "abc", 0.01, "cost no more than writing one, it would be 2.91×"),
         (0.07, 0.08, "", 0.01, "it would be 0.89×; too few drafts are kept (0.0 a check)"),
-        (0.0, 0.079, "", 0.012, "with nothing outside the models it would be 1.01×"),
+        (0.0, 0.079, "", 0.012, "if only the models took time, it would be 1.01×"),
     ],
 )
 def test_why_this_speed_names_the_largest_cost(
@@ -253,8 +253,9 @@ def test_the_page_gets_the_comparison_that_the_remarks_state():
         assert told["accepted_by_depth"] == (depths[0] or depths[1])
         assert found["lanes"]["ar"] == {**dict.fromkeys(told), "accepted_by_depth": []}
         assert told["agreement"] == vars(remarks.compare_answers(lane, ar))
-        assert told["speedup_total"] == metrics.compare_with_ar(lane, ar).speedup_total
         beside = metrics.compare_with_ar(lane, ar)
+        alike = len(lane.token_ids) == len(ar.token_ids)  # a longer answer hides what reading took
+        assert told["speedup_total"] == (beside.speedup_total if alike else None)
         assert told["why"] == beside.why_this_speed(rough=told["doubt"] is not None)
         stopped = any(one.end.stop not in ("eos", "length") for one in (lane, ar))
         assert found["cut"] == (remarks.CUT if stopped else None)

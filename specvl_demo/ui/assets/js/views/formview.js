@@ -28,17 +28,19 @@ export function formView(form, ask, races) {
     form.run();
   };
   /** On a small screen the form is folded away under its own button. */
-  const unfold = (open = !node.classList.contains('open')) => {
+  const unfold = (open = !node.classList.contains('open'), first = question.input) => {
     node.classList.toggle('open', open);
     more.ariaExpanded = open;
     if (!open) return;
-    question.input.focus({ preventScroll: true });
+    first.focus({ preventScroll: true });
     // Only when it is laid out: until then the browser holds what is in sight where it is.
     requestAnimationFrame(() => well.scrollIntoView({ block: 'start' }));
   };
   form.on('running', () => form.running && unfold(false)); // then the foot looks for the focus
+  // Not to the question: a keyboard would rise.
+  const showPictures = () => unfold(undefined, well.querySelector('.vl-tool'));
   const folds = { 'aria-expanded': 'false', sign: 'image' };
-  const more = button(W.ask.more, () => unfold(), 'vl-secondary vl-more', folds);
+  const more = button(W.ask.more, showPictures, 'vl-secondary vl-more', folds);
   const node = h(
     'form.vl-ask',
     { label: W.ask.title, submit, input: () => form.settle() },

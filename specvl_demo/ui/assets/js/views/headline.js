@@ -47,7 +47,7 @@ export function headline(race) {
     doubted
       ? W.headline.doubtful(t.tau, hedged(doubted), clearest.sentence)
       : h('b', W.headline.took(x, total)),
-    rivals.length && !doubted && W.headline.fastest(rivals.length + 1),
+    rivals.length && x > 1 && !doubted && W.headline.fastest(rivals.length + 1),
     price(race, rivals.length ? lane.title : 'it', differs, quoted),
     ...answers(race, differs && !quoted ? [lane, ...rivals] : rivals, differs),
   ].filter(Boolean);

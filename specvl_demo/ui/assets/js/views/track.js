@@ -17,7 +17,8 @@ export function track(race, painter) {
     return h('th', { scope: 'col', class: c, title: help }, named);
   };
   const head = h('thead', h('tr', ['lane', 'bar', ...COLUMNS].map(column)));
-  const node = h('table.vl-track', h('caption.vl-help', W.track.caption), head, body);
+  const caption = h('caption.vl-help');
+  const node = h('table.vl-track', caption, head, body);
   const draw = () => {
     const doubts = race.list.map((lane) => doubt(race, lane));
     const reasons = race.list.map((lane, i) => doubts[i] ?? early(race, lane));
@@ -34,6 +35,8 @@ export function track(race, painter) {
     });
   };
   race.on('reset', () => {
+    const { file, source } = race.meta;
+    put(caption, source === 'recorded' && !file ? W.track.chosen : W.track.caption);
     rows.clear();
     body.replaceChildren();
   });

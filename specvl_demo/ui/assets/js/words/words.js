@@ -113,6 +113,7 @@ export const W = {
   },
   track: {
     caption: 'Lanes take turns; each has its own clock.',
+    chosen: 'An example, chosen to teach: Compare tells what is gained on average.',
     lane: 'Lane',
     bar: 'Tokens',
     speedup: 'Speedup',
