@@ -54,7 +54,7 @@ PREFIX = ("prefix", "answer_prefix")
 LINE = frozenset({*WORDS, *MEDIA, "kind", "answer", "before", "id", "split"})
 """What a line of a file may say of a question."""
 
-NOTHING = "There is nothing to answer: type a question, or add a picture or a clip."
+NOTHING = "There is nothing to answer: a question (`prompt`), a picture or a clip is needed."
 Medium: TypeAlias = MediaFile | Visual
 
 
@@ -267,8 +267,8 @@ def _read_prefix(value: Any, limit: int) -> tuple[int, ...] | str:
     """Return text, or token ids; the loaded model checks which of them are text."""
     prefix: tuple[int, ...] | str
     if isinstance(value, str):
-        prefix = text = replace_surrogates(value)
-        n = len(text.encode())  # no token is less than a byte
+        prefix = replace_surrogates(value)
+        n = len(prefix.encode())  # no token is less than a byte
         what = "bytes"
     else:
         prefix = tuple(list_of(value, int, "The prefix", "a list of token ids"))

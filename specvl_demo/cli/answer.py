@@ -239,6 +239,8 @@ def _open_trace_file(path: str | None) -> AbstractContextManager[FileIO | None]:
     """Open the trace file, unbuffered, so that a crash loses nothing; None if there is none."""
     if path is None:
         return nullcontext()
+    if not path.endswith(".jsonl") and not path.startswith("/dev/"):
+        raise InputError(f"--trace {path} must end in .jsonl, since lines of JSON are written.")
     try:
         return Path(path).open("wb", buffering=0)
     except (OSError, ValueError) as fault:

@@ -182,7 +182,7 @@ REQUEST = (
     *ANSWER_OPTIONS,
     DTYPE,
     SET,
-    option("--trace", "FILE", "save all records as JSON lines"),
+    option("--trace", "F.jsonl", "save all records, as `trace html` and the page read them"),
     JSON,
 )
 BENCH = (
@@ -231,7 +231,7 @@ SERVE = (
 FILE = option("file", "FILE")
 OUT = option("--out", "FILE", required=True)
 TRACE = (
-    ("check", "report what is wrong with a trace", (FILE,)),
+    ("check", "report what is wrong with a trace; one that was cut short is valid", (FILE,)),
     ("show", "summarise a trace as text", (FILE,)),
     ("html", "write the race as one HTML file that opens in any browser", (FILE, OUT)),
     ("figure", "write the race as one SVG figure, for a page or a paper", (FILE, OUT)),

@@ -21,10 +21,11 @@ def run_action(options: argparse.Namespace) -> int:
     name = tables.one_line(Path(options.file).name)
     lanes, problems = trace.inspect_file(options.file)
     if problems:
-        if options.action == "check" and len(problems) > 1:
+        first, *further = problems
+        if options.action == "check" and further:
             sys.stdout.writelines(f"{problem}\n" for problem in problems)
-        more = f" ({len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise InputError(f"{name} is not a valid trace: {problems[0]}{more}.")
+        more = f" ({len(further)} more)" if further else ""
+        raise InputError(f"{name} is not a valid trace: {first}{more}.")
     if options.action == "show":
         sys.stdout.write(trace.summary(lanes) + "\n")
     elif options.action in DRAWN:
@@ -41,7 +42,7 @@ def run_action(options: argparse.Namespace) -> int:
         rounds = sum(len(lane.rounds) for lane in lanes)
         cut = [lane.begin.lane for lane in lanes if lane.end is None]
         sys.stdout.write(
-            f"{name} is valid: {len(lanes)} lanes, {rounds} rounds, totals equal the sums over the"
-            " rounds" + (f"; cut short: {tables.one_line(', '.join(cut))}" if cut else "") + ".\n"
+            f"{name} is valid: {len(lanes)} lane{'s' * (len(lanes) != 1)},"
+            f" {rounds} round{'s' * (rounds != 1)}, totals equal the sums over the rounds" + (f"; cut short: {tables.one_line(', '.join(cut))}" if cut else "") + ".\n"
         )
     return 0

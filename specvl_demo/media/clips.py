@@ -286,7 +286,7 @@ def read_by_pillow(
     """Return frames of an animation, their times as sums of delays, and the duration."""
     n_source = getattr(image, "n_frames", 1)
     if n_source < 2:
-        raise MediaError(f"{NAME} is a still picture, not a clip: send it as a picture.")
+        raise MediaError(f"{NAME} is a still picture, not a clip: send it as `image`.")
     check(*image.size, n_source, None, limits)
     # Mostly all delays are equal; otherwise it is read again.
     frames_read = {frame for frame, _ in choose_frames(range(n_source), n)}

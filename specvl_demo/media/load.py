@@ -118,9 +118,9 @@ def _check_file(path: str | os.PathLike[str], want: Want, limits: Limits) -> Ite
         what = named or "is neither a picture nor a clip in a known format"
         raise MediaError(f"{name} {what}; send {', '.join(PICTURE_FORMATS)}, MP4, WebM or AVI.")
     if want == "clip" and kind not in CLIP_FORMATS:
-        raise MediaError(f"{name} is a still picture ({kind}), not a clip: send it as a picture.")
+        raise MediaError(f"{name} is a still picture ({kind}), not a clip: send it as `image`.")
     if want == "picture" and kind not in PICTURE_FORMATS:
-        raise MediaError(f"{name} is a clip ({kind}), not a picture: send it as a clip.")
+        raise MediaError(f"{name} is a clip ({kind}), not a picture: send it as `video`.")
     return path, kind, want
 
 

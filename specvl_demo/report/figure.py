@@ -143,7 +143,7 @@ def _draw_lane(
 def _lane_figures(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
     """Return what the lane did, with its speedup only if the times are meaningful."""
     totals = measure_lanes(lane).totals
-    facts = [f"{totals.n_tokens} tokens", f"{totals.n_rounds} rounds"]
+    facts = [f"{totals.n_tokens} tokens", f"{totals.n_rounds} round{'s' * (totals.n_rounds != 1)}"]
     ar = remarks.ar_lane(lanes)
     if ar is not None and lane is not ar and totals.tau is not None:
         facts.append(f"τ {totals.tau:.2f}")

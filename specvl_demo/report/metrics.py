@@ -140,7 +140,7 @@ class Comparison:
         tau = self.metrics.totals.tau
         if speedup is None or tau is None or speedup <= tau * (1 + SLACK):
             return None
-        return f"a speedup of {speedup:.1f} is above τ {tau:.1f}, which is impossible"
+        return f"a speedup of {speedup:.2f} is above τ {tau:.2f}, which is impossible"
 
     @property
     def rough_speedup(self) -> float | None:

@@ -144,10 +144,14 @@ def timing_doubt(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
     tokens = min(len(lane.token_ids), len(ar.token_ids))
     timed = [(each.token_ids, len(timings(each))) for each in (lane, ar)]
     enough = min(len(ids) * n for ids, n in timed) >= MIN_TOKENS
-    few = "1 token is" if tokens == 1 else f"{tokens} tokens are"
-    few = "" if enough else f"{few} too few to time; {MIN_TOKENS} are needed"
+    few = f"{tokens} token{' is' if tokens == 1 else 's are'} too few to time"
+    few = "" if enough else f"{few}; {MIN_TOKENS} are needed"
     users = {"load": "other programs", "watching": "drawing this page"}
-    load, who = max((_highest_load(lane, ar, share), user) for share, user in users.items())
+    load, who = max(
+        (getattr(timed.end, share, None) or 0.0, user)
+        for share, user in users.items()
+        for timed in (lane, ar)
+    )
     times = compare_with_ar(lane, ar)
     contradiction = times.why_doubtful()
     about = times.rough_speedup
@@ -241,11 +245,6 @@ def _why_cut(lanes: Sequence[LaneRecords]) -> str | None:
     return None if all(lane.is_whole for lane in lanes) else CUT
 
 
-def _highest_load(lane: LaneRecords, ar: LaneRecords, share: str) -> float:
-    loads = [getattr(timed.end, share) for timed in (lane, ar) if timed.end]
-    return max((load for load in loads if load is not None), default=0.0)
-
-
 def _logit_gap(ar: LaneRecords, at: int, other: int) -> float | None:
     """Return by how many nats AR's token was ahead of another at a token of its answer, if
     recorded: when sampling, only the runner-up is.
@@ -280,8 +279,7 @@ def find_changes(ids: Sequence[int], others: Sequence[int]) -> list[Change]:
     The longest common subsequence by bits (Hyyrö 2004): zeros of a row's first j bits count what
     its tokens have in common with the other's first j.
     """
-    common = min(len(ids), len(others))
-    at = next((i for i in range(common) if ids[i] != others[i]), None)
+    at = next((i for i, (a, b) in enumerate(zip(ids, others)) if a != b), None)
     if at is None:
         return []
     # 1. Without the common beginning; bit j of a token's places says that b[j] is this token.

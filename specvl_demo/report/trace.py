@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,8 +22,8 @@ _one_line = partial(tables.one_line, max_chars=200)
 
 
 def inspect_file(path: str | os.PathLike[str]) -> tuple[list[LaneRecords], list[str]]:
-    """Return the lanes of a trace, and its problems, at most MAX_PROBLEMS; with any problem, no
-    lanes.
+    """Return the lanes of a trace, and its problems, at most MAX_PROBLEMS, one if no line is a
+    record; with any problem, no lanes.
     """
     try:
         return inspect_text(read_file(Path(path)))
@@ -48,7 +48,7 @@ def inspect_text(text: str) -> tuple[list[LaneRecords], list[str]]:
         if number > MAX_LINES or len(problems) >= MAX_PROBLEMS:
             break
     if problems:
-        return [], problems
+        return [], problems if good else problems[:1]
     try:
         lanes = records.validate_trace(good)
     except RecordError as fault:
@@ -60,11 +60,10 @@ def inspect_text(text: str) -> tuple[list[LaneRecords], list[str]]:
     return lanes, []
 
 
-def summary(lanes: Iterable[LaneRecords]) -> str:
+def summary(lanes: Sequence[LaneRecords]) -> str:
     """Return a trace as plain text: the question, each lane's answer, in which accepted drafts are
     [drafted] and relaxed ones {relaxed}, and its figures.
     """
-    lanes = list(lanes)
     first = lanes[0].begin
     lines = [
         _one_line(tables.run_facts(first)),

@@ -55,6 +55,7 @@ WRONG_ORIGIN = "Other sites may not send requests here; --hosts NAME at the star
 NOT_LOGGED_IN = "Log in first: this page requires an account."
 NO_LOGPROBS = "`top_logprobs` needs `logprobs`: true."
 NO_SUCH_MODEL = "There is no model {name!r} here; /v1/models lists them."
+UNKNOWN = "`{}` is not known here; leave it out."
 # What follows "must be", of a field that `/v1` refuses:
 LEFT_OUT = "left out here"
 A_MODEL = "the id of a pair, or pair/method (/v1/models lists them)"

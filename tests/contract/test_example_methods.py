@@ -4,7 +4,6 @@ literally in a separate process."""
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
@@ -118,7 +117,7 @@ print(json.dumps([told, catalog.build_catalog("pocket"), panel]))
 @pytest.mark.slow
 def test_the_commands_of_the_page_run_and_the_page_offers_the_method(tmp_path: Path):
     (tmp_path / "growing.py").write_text(block("python"), encoding="utf-8")
-    shutil.copy(ROOT / "examples" / "scene.png", tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     script = block("sh").replace("\\\n", " ")
     lines = [
         line.split()[3:] for line in script.splitlines() if line.startswith("python -m specvl_demo")

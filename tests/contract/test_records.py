@@ -190,9 +190,12 @@ def test_a_trace_cut_short_is_still_one(sound: Path):
 
 
 def test_problems_are_numbered_and_bounded():
-    _, problems = trace.inspect_text("\n".join(["junk"] * 500))
-    lines = [problem.partition(":")[0] for problem in problems]
-    assert lines == [f"line {number}" for number in range(1, trace.MAX_PROBLEMS + 1)]
+    """Of what has no record at all, the first one."""
+    junk = "\njunk" * 500
+    problems = trace.inspect_text(records.dumps(ar_lane().begin) + junk)[1]
+    assert problems[-1].startswith(f"line {trace.MAX_PROBLEMS + 1}: ")
+    assert len(problems) == trace.MAX_PROBLEMS
+    assert len(trace.inspect_text(junk)[1]) == 1
 
 
 def test_the_summary_shows_origins(sound: Path):

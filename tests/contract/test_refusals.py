@@ -48,6 +48,7 @@ ar: --bogus                                Unrecognized
 ar: --set gamma                            KEY=VALUE
 ar: --set gamma=5                          has no parameter 'gamma'
 ar: --trace nowhere/t.jsonl                cannot be written
+ar: --trace a.png                          must end in .jsonl
 ar: --max-new-tokens 4 --trace /dev/full   /dev/full cannot be written: No space left
 chain: --set gamma=0                       gamma must be a whole number between 1 and 64
 chain: --set gamma=five                    whole number
@@ -249,7 +250,7 @@ COMPLETED = """
 {"n": 2}                                     `n` must be 1 or left out here, not 2.
 {"skip_special_tokens": false}               `skip_special_tokens` must be true or left out here
 {"stream": "yes"}                            `stream` must be true or false, not 'yes'
-{"tools": [{"type": "function"}]}            `tools` must be left out here
+{"tools": [{"type": "function"}]}            `tools` is not known here; leave it out.
 {"best_of": 3}                               `best_of` must be 1 or left
 {"top_k": -2}                                `top_k` must be 0, or a whole number between 1 and
 {"repetition_penalty": 11}                   `repetition_penalty` must be 0, or a number between 0.1
@@ -287,7 +288,7 @@ def test_openais_form_refuses(tmp_path: Path, fields: dict[str, Any], part: str)
     error = answer.json()["error"]
     assert answer.status_code == 400 and part in error["message"]
     assert error["param"].startswith(("messages", *fields))
-    assert {error["param"]} >= {*re.findall("^`(.+?)`", error["message"])}
+    assert {error["param"]} >= {*re.findall(r"^`?((?<=`).+?(?=`)|messages\S+)", error["message"])}
     assert error["type"] == "invalid_request_error" and error["message"].endswith(".")
 
 

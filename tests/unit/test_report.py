@@ -213,7 +213,7 @@ def timed(
         ({"lane_s": 0.3, "load": 0.5}, "timing disturbed (other programs kept 50 %"),
         ({"n": 4, "load": 0.3}, "kept 30 % of the machine busy); 4 tokens are too few to time; 20"),
         ({"lane_s": 0.3, "jitter": 1.0}, "half of the AR steps lie outside 100 to 200 ms"),
-        ({"lane_s": 0.01}, "a speedup of 20.0 is above τ 2.0, which is impossible"),
+        ({"lane_s": 0.01}, "a speedup of 20.00 is above τ 2.00, which is impossible"),
     ],
 )
 def test_no_reason_is_given_that_the_measurement_does_not_carry(how: dict, part: str):

@@ -170,8 +170,10 @@ class ChatApi:
         used = {*OWN, *SAMPLING, *PASSED, *IDLE}
         for name, value in body.items():
             if not (name in used or value is None or value in NEUTRAL.get(name, NOTHING)):
-                valid = (orjson.dumps(neutral).decode() for neutral in NEUTRAL.get(name, ()))
-                raise _unfit(name[:100], " or ".join([*valid, messages.LEFT_OUT]), value)
+                if name not in NEUTRAL:
+                    raise RefusedRequest(400, messages.UNKNOWN.format(name[:100]), name[:100])
+                valid = (orjson.dumps(neutral).decode() for neutral in NEUTRAL[name])
+                raise _unfit(name, " or ".join([*valid, messages.LEFT_OUT]), value)
         switch = bool, "true or false"
         kinds = (("stream", *switch), ("logprobs", *switch), ("stream_options", dict, "an object"))
         for name, kind, needed in kinds:
@@ -305,7 +307,9 @@ class ChatApi:
                     if await request.is_disconnected():
                         return
         except ValueError as fault:
-            about = {MediaError: "messages", messages.Refusal: None}.get(type(fault), "model")
+            # A file is named after its place, which is never cut short there.
+            (place,) = re.findall(r"messages[\w.[\]]+\w", str(fault))[:1] or ["messages"]
+            about = {MediaError: place, messages.Refusal: None}.get(type(fault), "model")
             raise RefusedRequest(getattr(fault, "status", 400), str(fault), about) from None
         finally:
             self.handlers.uploads.release_files(caller.visit)
