@@ -5,11 +5,12 @@
 
 `<!-- pairs:begin -->` and `<!-- pairs:end -->` enclose a table with a row for each shipped pair,
 `<!-- methods: photo -->` and `<!-- methods end -->` one with a row for each method of a record,
+`<!-- slower: photo -->` and `<!-- slower end -->` a sentence on what is slower than AR in all,
 `<!-- processors:begin -->` and `<!-- processors:end -->` one with a row for each processor.
 Elsewhere a mark follows its figure: `2.28<!-- photo: chain speedup_vs_ar -->` is a row's column in
-docs/photo.json, a report of `bench --json`, and `by_kind.story.tau` a number within a column;
-`lossless` instead of a method takes the methods other than AR whose answers are AR's, with `max` or
-`min` after the column.
+docs/photo.json, a report of `bench --json`, `by_kind.story.tau` a number within a column, and
+`round_steps` what a round costs in AR steps; `lossless` instead of a method takes the methods other
+than AR whose answers are AR's, with `max` or `min` after the column.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from specvl_demo.compare.report import LIBRARY, page_of  # noqa: E402
+from specvl_demo.compare.report import DRAWS, LIBRARY, page_of  # noqa: E402
 from specvl_demo.report import tables  # noqa: E402
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -33,8 +34,19 @@ PAIRS = {"pocket: drawn scenes": "performance", "photo: photographs": "photo"}
 TABLE = re.compile(r"(<!-- pairs:begin -->\n).*(<!-- pairs:end -->)", re.S)
 PROCESSORS = re.compile(r"(<!-- processors:begin -->\n).*(<!-- processors:end -->)", re.S)
 METHODS = re.compile(r"(<!-- methods: (\w+) -->\n).*?(<!-- methods end -->)", re.S)
-KINDS = {"photo": ("describe", "story", "clip", "text")}
-"""Kinds of questions that have a column in a record's table."""
+SLOWER = re.compile(r"(<!-- slower: (\w+) -->\n).*?(<!-- slower end -->)", re.S)
+BY_KIND = {"photo"}
+"""Records in whose table each kind of question has a column."""
+FAR_APART = 0.25
+"""Range of AR's rates over their median above which a row is marked as a rough one."""
+ROUGH = (
+    "\\* Rough: other programs used the machine, or AR's rates in its runs lie more than a quarter"
+    " of their median apart."
+)
+INTERVAL = (
+    f"95 %: between these lies the speedup over AR in 95 % of {DRAWS:,} resamples of the questions;"
+    " smaller differences between methods may be due to the choice of questions."
+)
 MARKED = re.compile(r"([\d.]+)(<!-- (\w+): (\S+) (\S+?)(?: (max|min))? -->)")
 
 
@@ -59,10 +71,32 @@ def _rounded(value: float) -> str:
 
 def _at(row: dict[str, Any], column: str) -> float:
     """Return a column's number, or one further in: `by_kind.story.tau`."""
+    if column == "round_steps":  # S = τ / ρ
+        return float(row["tau"] / row["speedup_vs_ar"])
     value: Any = row
     for name in column.split("."):
         value = value[name]
     return float(value)
+
+
+def _interval(row: dict[str, Any]) -> str | None:
+    interval = row.get("interval")
+    return interval and " to ".join(f"{bound:.2f}" for bound in interval)
+
+
+def _asked(record: dict[str, Any]) -> str:
+    settings = record["settings"]
+    n = settings["repeats"]
+    times = {1: "once", 2: "twice"}.get(n, f"{n} times")
+    return f"{len(settings['cases'])} questions, each answered {times} by every method"
+
+
+def slower(name: str) -> str:
+    """Return a sentence on the methods that are slower than AR with vision and prefill."""
+    rows = [row for row in _own(_record(name)) if row["speedup_total_vs_ar"] < 1]
+    listed = [f"`{row['method']}` ({row['speedup_total_vs_ar']:.2f}×)" for row in rows]
+    told = f"these methods lose to AR: {', '.join(listed)}" if listed else "no method loses to AR"
+    return f"From the pixels to the last token, with vision and prefill, {told}.\n"
 
 
 def pairs() -> str:
@@ -74,20 +108,25 @@ def pairs() -> str:
         "tokens/s",
         "τ",
         "× AR",
+        "95 %",
         "× HF generate",
     )
     lines = [" | ".join(heads), " | ".join(["---", *["--:"] * (len(heads) - 1)])]
     for title, name in PAIRS.items():
         record = _record(name)
         lossless = [row for row in _own(record) if row["identical_to_ar"]]
-        best = max(lossless, key=lambda row: row["speedup_vs_ar"])["method"]
+        fastest = max(lossless, key=lambda row: row["speedup_vs_ar"])
+        best = fastest["method"]
         columns = ("tokens_per_s", "tau", "speedup_vs_ar", "speedup_vs_hf_generate")
-        found = (figure(record, best, column, None) for column in columns)
+        *found, library = (figure(record, best, column, None) for column in columns)
         plain = figure(record, "ar", "tokens_per_s", None)
-        lines.append(" | ".join((title, plain, f"`{best}`", *found)))
+        interval = _interval(fastest) or ""
+        lines.append(" | ".join((title, plain, f"`{best}`", *found, interval, library)))
     table = "".join(f"| {line} |\n" for line in lines)
-    ran = {LIBRARY.format(**_record(name)["machine"]) for name in PAIRS.values()}
-    return f"{table}\n{' '.join(sorted(ran))}\n"
+    records = {title.partition(":")[0]: _record(name) for title, name in PAIRS.items()}
+    ran = {LIBRARY.format(**record["machine"]) for record in records.values()}
+    asked = "; ".join(f"{title}: {_asked(record)}" for title, record in records.items())
+    return f"{table}\n{asked}. {INTERVAL} {' '.join(sorted(ran))}\n"
 
 
 def processors() -> str:
@@ -100,30 +139,32 @@ def processors() -> str:
         for pair in ("pocket", "photo"):
             row = record[pair][build]
             plain, gain = row["ar_tokens_per_s"], row["speedup_vs_ar"]
-            cells += [_rounded(plain), f"`{row['fastest']}`", f"{gain:.3g}"]
+            mark = "\\*" if row["busy"] or row["ar_spread"] > FAR_APART else ""
+            cells += [_rounded(plain) + mark, f"`{row['fastest']}`", f"{gain:.3g}{mark}"]
         lines.append(" | ".join(cells))
-    return "".join(f"| {line} |\n" for line in lines)
+    table = "".join(f"| {line} |\n" for line in lines)
+    return table + (f"\n{ROUGH}\n" if "\\*" in table else "")
 
 
 def methods(name: str) -> str:
     """Return a table of every method of a record that was measured, the library's ways last."""
     record = _record(name)
-    columns = {
-        **{"tau": "τ", "tokens_per_s": "tokens/s", "speedup_vs_ar": "× AR"},
-        "speedup_vs_hf_generate": "× HF generate",
-    }
-    kinds, table = KINDS.get(name, ()), []
+    columns = {"tau": "τ", "tokens_per_s": "tokens/s", "speedup_vs_ar": "× AR"}
+    kinds = list(record["rows"][0]["by_kind"]) if name in BY_KIND else []
+    table = []
     for row, named in zip(record["rows"], page_of(record).tables[0][1], strict=True):
         if not row.get("tokens_per_s"):
             continue
         cells = {title: named.get(title) for title in ("method", "drafts")}
         cells |= {title: row.get(key) for key, title in columns.items()}
+        cells |= {"95 %": _interval(row), "× HF generate": row.get("speedup_vs_hf_generate")}
         by_kind = row.get("by_kind", {})
         cells |= {kind: by_kind.get(kind, {}).get("speedup_vs_ar") for kind in kinds}
         table.append(cells | {"same as AR": named.get("same as AR")})
     wide = tables.to_markdown(table, list(table[0]))
     narrow = re.sub(r"(?<=\|)-+(?=\|)", "---", re.sub(" {2,}", " ", wide))
-    return f"{narrow}\n\n{LIBRARY.format(**record['machine'])}\n"
+    below = f"{_asked(record)}. {INTERVAL} {LIBRARY.format(**record['machine'])}"
+    return f"{narrow}\n\n{below}\n\n{slower(name)}"
 
 
 def _record(name: str) -> dict[str, Any]:
@@ -146,6 +187,7 @@ def written(text: str) -> str:
     text = TABLE.sub(lambda found: found[1] + pairs() + found[2], text)
     text = PROCESSORS.sub(lambda match: match[1] + processors() + match[2], text)
     text = METHODS.sub(lambda found: found[1] + methods(found[2]) + found[3], text)
+    text = SLOWER.sub(lambda found: found[1] + slower(found[2]) + found[3], text)
     return MARKED.sub(anew, text)
 
 
