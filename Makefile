@@ -1,4 +1,4 @@
-# Two commands from a bare Python: `make demo` serves the page, `make test` runs every test.
+# Two commands from a bare Python: `make demo` serves the page, `make test` runs all tests but the slow ones.
 # The environment lives in .venv and is rebuilt only when what it needs changes.
 
 # The first that can make an environment; 3.11 is tested whole.

@@ -100,8 +100,11 @@ def main() -> int:
             )
         except (HfHubHTTPError, HTTPError, OSError, ValueError) as fault:
             reason = " ".join(str(fault).split())[:300] or type(fault).__name__
-            parser.exit(1, f"{options.space} was not published: {reason} A connection, and a token"
-                           " that may write (`hf auth login`), are needed.\n")
+            parser.exit(
+                1,
+                f"{options.space} was not published: {reason} A connection, and a token"
+                " that may write (`hf auth login`), are needed.\n",
+            )
     print(commit.commit_url)
     return 0
 

@@ -43,6 +43,8 @@ def run_action(options: argparse.Namespace) -> int:
         cut = [lane.begin.lane for lane in lanes if lane.end is None]
         sys.stdout.write(
             f"{name} is valid: {len(lanes)} lane{'s' * (len(lanes) != 1)},"
-            f" {rounds} round{'s' * (rounds != 1)}, totals equal the sums over the rounds" + (f"; cut short: {tables.one_line(', '.join(cut))}" if cut else "") + ".\n"
+            f" {rounds} round{'s' * (rounds != 1)}, totals equal the sums over the rounds"
+            + (f"; cut short: {tables.one_line(', '.join(cut))}" if cut else "")
+            + ".\n"
         )
     return 0

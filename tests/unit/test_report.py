@@ -207,8 +207,8 @@ def timed(
 @pytest.mark.parametrize(
     ("how", "part"),
     [
-        ({"lane_s": 0.15}, "; 1.33×: 2.0 tokens a check, and a check costs 1.5 AR steps; with"),
-        ({"lane_s": 0.3}, "; 0.67×: 2.0 tokens a check, but a check costs 3.0 AR steps; with"),
+        ({"lane_s": 0.15}, "; 1.33×: 2.0 tokens a check, and a check costs 1.5 AR steps; if"),
+        ({"lane_s": 0.3}, "; 0.67×: 2.0 tokens a check, but a check costs 3.0 AR steps; if"),
         ({"n": 12, "lane_s": 0.3}, "; 12 tokens are too few to time; 20 are needed."),
         ({"lane_s": 0.3, "load": 0.5}, "timing disturbed (other programs kept 50 %"),
         ({"n": 4, "load": 0.3}, "kept 30 % of the machine busy); 4 tokens are too few to time; 20"),
