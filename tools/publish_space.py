@@ -5,8 +5,8 @@
 
 Binaries are uploaded by HTTP, which the Hub accepts at any size; it refuses a `git push` of this
 repository's history. `--hardware` does not choose the Space's hardware, which its settings do: with
-`cpu`, the default, requirements.txt uses PyTorch's CPU builds, with `gpu` those for CUDA. FOLDER may
-also be pushed as a new history: its .gitattributes has the rules that the Hub requires. Needs a
+`cpu`, the default, requirements.txt uses PyTorch's CPU builds, with `gpu` those for CUDA. FOLDER
+may also be pushed as a new history: its .gitattributes has the rules that the Hub requires. Needs a
 login (`hf auth login`) for anything but --dry-run.
 """
 

@@ -263,9 +263,9 @@ interface Remarks {
  * How a lane compares with AR; None for what AR itself, or a race without AR, does not have.
  *
  * doubt: Why its times are only rough. why: See `Comparison.why_this_speed`. speedup_total: With
- * vision and prefill. changes: See `find_changes`. accepted_by_depth: Of every lane, see
- * `metrics.accepted_by_depth`; of few drafts, if no depth has more. repeats: See
- * `repetition_sentence`.
+ * vision and prefill, of answers of one length: in a longer one these count for less. changes: See
+ * `find_changes`. accepted_by_depth: Of every lane, see `metrics.accepted_by_depth`; of few
+ * drafts, if no depth has more. repeats: See `repetition_sentence`.
  */
 interface LaneRemarks {
   agreement?: Agreement | null;
