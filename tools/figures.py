@@ -84,7 +84,7 @@ def _interval(row: dict[str, Any]) -> str | None:
     return interval and " to ".join(f"{bound:.2f}" for bound in interval)
 
 
-def _asked(record: dict[str, Any]) -> str:
+def _question_count(record: dict[str, Any]) -> str:
     settings = record["settings"]
     n = settings["repeats"]
     times = {1: "once", 2: "twice"}.get(n, f"{n} times")
@@ -95,8 +95,8 @@ def slower(name: str) -> str:
     """Return a sentence on the methods that are slower than AR with vision and prefill."""
     rows = [row for row in _own(_record(name)) if row["speedup_total_vs_ar"] < 1]
     listed = [f"`{row['method']}` ({row['speedup_total_vs_ar']:.2f}×)" for row in rows]
-    told = f"these methods lose to AR: {', '.join(listed)}" if listed else "no method loses to AR"
-    return f"From the pixels to the last token, with vision and prefill, {told}.\n"
+    losses = f"these methods lose to AR: {', '.join(listed)}" if listed else "no method loses to AR"
+    return f"From the pixels to the last token, with vision and prefill, {losses}.\n"
 
 
 def pairs() -> str:
@@ -118,15 +118,15 @@ def pairs() -> str:
         fastest = max(lossless, key=lambda row: row["speedup_vs_ar"])
         best = fastest["method"]
         columns = ("tokens_per_s", "tau", "speedup_vs_ar", "speedup_vs_hf_generate")
-        *found, library = (figure(record, best, column, None) for column in columns)
+        *figures, library = (figure(record, best, column, None) for column in columns)
         plain = figure(record, "ar", "tokens_per_s", None)
         interval = _interval(fastest) or ""
-        lines.append(" | ".join((title, plain, f"`{best}`", *found, interval, library)))
+        lines.append(" | ".join((title, plain, f"`{best}`", *figures, interval, library)))
     table = "".join(f"| {line} |\n" for line in lines)
     records = {title.partition(":")[0]: _record(name) for title, name in PAIRS.items()}
     ran = {LIBRARY.format(**record["machine"]) for record in records.values()}
-    asked = "; ".join(f"{title}: {_asked(record)}" for title, record in records.items())
-    return f"{table}\n{asked}. {INTERVAL} {' '.join(sorted(ran))}\n"
+    counts = "; ".join(f"{title}: {_question_count(record)}" for title, record in records.items())
+    return f"{table}\n{counts}. {INTERVAL} {' '.join(sorted(ran))}\n"
 
 
 def processors() -> str:
@@ -163,7 +163,7 @@ def methods(name: str) -> str:
         table.append(cells | {"same as AR": named.get("same as AR")})
     wide = tables.to_markdown(table, list(table[0]))
     narrow = re.sub(r"(?<=\|)-+(?=\|)", "---", re.sub(" {2,}", " ", wide))
-    below = f"{_asked(record)}. {INTERVAL} {LIBRARY.format(**record['machine'])}"
+    below = f"{_question_count(record)}. {INTERVAL} {LIBRARY.format(**record['machine'])}"
     return f"{narrow}\n\n{below}\n\n{slower(name)}"
 
 
