@@ -120,11 +120,10 @@ class ChartSeries(_RecordPart, frozen=True):
 
     path: Dotted path inside a round, such as `notes.alpha`. A number gives one value per round; an
     object of numbers gives a line for each key, named by it; a list gives a point for each entry.
-    axis: "right" draws against a second axis.
     nodes, mark: For a list, the paths of the tree nodes its entries stand for and of the nodes to
     mark.
     marked: Name of the marked nodes, which are drawn in the colour of relaxed tokens.
-    beside: Name of the series whose colour a line has, which it is drawn beside.
+    axis, beside: Of earlier versions; not drawn.
     """
 
     path: str
@@ -143,12 +142,13 @@ class Chart(_RecordPart, frozen=True):
     shade: What each round accepted, behind the lines.
     tint: Each accepted word has the colour of the line of the view that gave it most probability,
     weighted by the first series.
+    y_right: Of earlier versions; not drawn.
     """
 
     id: str
     title: str
     help: str
-    kind: Literal["lines", "steps", "stack", "points", "trees"]
+    kind: Literal["lines", "steps", "points", "trees"]
     series: Annotated[list[ChartSeries], Meta(max_length=16)]
     y: str
     y_range: tuple[Float, Float] | None = None

@@ -80,12 +80,13 @@ interface ViewSeen {
  * shade: What each round accepted, behind the lines.
  * tint: Each accepted word has the colour of the line of the view that gave it most probability,
  * weighted by the first series.
+ * y_right: Of earlier versions; not drawn.
  */
 interface Chart {
   id: string;
   title: string;
   help: string;
-  kind: 'lines' | 'points' | 'stack' | 'steps' | 'trees';
+  kind: 'lines' | 'points' | 'steps' | 'trees';
   series: ChartSeries[];
   y: string;
   y_range?: [number, number] | null;
@@ -99,11 +100,10 @@ interface Chart {
  *
  * path: Dotted path inside a round, such as `notes.alpha`. A number gives one value per round; an
  * object of numbers gives a line for each key, named by it; a list gives a point for each entry.
- * axis: "right" draws against a second axis.
  * nodes, mark: For a list, the paths of the tree nodes its entries stand for and of the nodes to
  * mark.
  * marked: Name of the marked nodes, which are drawn in the colour of relaxed tokens.
- * beside: Name of the series whose colour a line has, which it is drawn beside.
+ * axis, beside: Of earlier versions; not drawn.
  */
 interface ChartSeries {
   path: string;

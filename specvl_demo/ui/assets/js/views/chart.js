@@ -96,7 +96,7 @@ export class Chart {
   }
 
   /** While no end is known, axes grow in steps: most redraws leave them unchanged. @param {Drawing} drawing */
-  layout({ xmin = 0, xmax, xend = null, ymax, ymin = 0, rightRange = null, shapes = [] }) {
+  layout({ xmin = 0, xmax, xend = null, ymax, ymin = 0, shapes = [] }) {
     const { muted: color, line: gridcolor } = this.colours;
     const { spec } = this;
     const axis = (text, more) => ({
@@ -106,7 +106,7 @@ export class Chart {
     });
     const few = spec.whole && (xend ?? xmax) < 6;
     return {
-      margin: { l: 48, r: rightRange ? 42 : 10, t: 8, b: 38 },
+      margin: { l: 48, r: 10, t: 8, b: 38 },
       showlegend: false,
       paper_bgcolor: 'rgba(0,0,0,0)',
       plot_bgcolor: 'rgba(0,0,0,0)',
@@ -122,17 +122,6 @@ export class Chart {
         showgrid: false,
       }),
       yaxis: axis(spec.y, { range: [ymin, ymax], nticks: 4 }),
-      ...(rightRange && {
-        yaxis2: axis(spec.right, {
-          range: rightRange,
-          tickmode: 'auto', // not at the heights of the left axis's
-          nticks: 4,
-          ...(rightRange[1] > 1 && { tick0: 0, dtick: Math.ceil(rightRange[1] / 4) }),
-          overlaying: 'y',
-          side: 'right',
-          showgrid: false,
-        }),
-      }),
     };
   }
 

@@ -11,9 +11,9 @@ const numberFromOne = ({ index }) => index + 1;
 
 /** @returns {ChartSpec} */
 export function declared(chart) {
-  const { id, title, help, y, y_right: right } = chart;
+  const { id, title, help, y } = chart;
   return {
-    ...{ id, title, help, x: W.charts.round, y, right },
+    ...{ id, title, help, x: W.charts.round, y },
     whole: true,
     build: (race, colours) => build(chart, race, colours),
     click: (race, { x }) => race.select({ lane: race.focus, round: Math.floor(x) - 1 }),
@@ -28,15 +28,13 @@ function build(chart, race, colours) {
   if (!whole.length) return { note: W.charts.later };
   const rounds = shownRounds(race, lane);
   const shown = new Map(linesOf(chart, rounds).map((l) => [l.name, l]));
-  const lines = whole.map((l) => ({ ...l, x: [], y: [], ...shown.get(l.name) }));
-  for (const l of lines) {
-    const own = lines.find(({ name }) => name === l.beside) ?? l;
-    l.colour = l.marked ? colours.relaxed : colours.series[own.place % colours.series.length];
-    l.dash = own === l ? DASHES[l.place % DASHES.length] : 'dot';
-  }
+  const lines = whole.map((l) => ({
+    ...{ ...l, x: [], y: [], ...shown.get(l.name) },
+    colour: l.marked ? colours.relaxed : colours.series[l.place % colours.series.length],
+    dash: DASHES[l.place % DASHES.length],
+  }));
   const most = Math.max(1, ...all.map(countKept));
-  const range = (axis) => rangeOf(whole.filter((l) => l.axis === axis));
-  const [ymin, ymax] = chart.y_range ?? range('left');
+  const [ymin, ymax] = chart.y_range ?? rangeOf(whole);
   const shades = chart.shade === 'accepted' ? [acceptedShade(rounds, ymax, most, colours)] : [];
   const entry = (l) =>
     l.points ? { ...l, name: `${l.name} (${l.x.length})`, dash: SYMBOLS[l.symbol] } : l;
@@ -49,13 +47,11 @@ function build(chart, race, colours) {
     xmin: 1,
     xmax: race.roundsShown(lane) + 1,
     xend: lane.end ? all.length + 1 : null,
-    rightRange: chart.y_right ? range('right') : null,
     legend: [...lines.map(entry), ...shades.map(shade)],
     say: W.charts.declaredSay(chart.title, lane.title, last),
   };
 }
 
-/** A line's place decides its colour, and is the same in every race. */
 function linesOf(chart, rounds) {
   return chart.series.flatMap((series, at) => {
     const lines = linesOfSeries(series, rounds);
@@ -65,11 +61,11 @@ function linesOf(chart, rounds) {
 }
 
 /** A line of numbers, one for each key of objects, or points of lists, marked ones apart. */
-function linesOfSeries({ path, name, axis, beside, ...series }, rounds) {
+function linesOfSeries({ path, name, ...series }, rounds) {
   const lines = new Map();
   const addPoint = (line, x, y, more) => {
     if (y == null) return;
-    if (!lines.has(line)) lines.set(line, { name: line, x: [], y: [], axis, beside, ...more });
+    if (!lines.has(line)) lines.set(line, { name: line, x: [], y: [], ...more });
     lines.get(line).x.push(x);
     lines.get(line).y.push(Number(y));
   };
@@ -94,20 +90,15 @@ function linesOfSeries({ path, name, axis, beside, ...series }, rounds) {
   return [...lines.values()];
 }
 
-function traceOf(kind, { axis, beside, colour: color, dash, name, points, symbol, x, y }) {
-  const more = { name, ...(axis === 'right' && { yaxis: 'y2' }) };
-  if (points)
-    return scatter(x, y, { ...more, mode: 'markers', marker: { color, size: 6, symbol } });
-  const stack = kind === 'stack' && { stackgroup: 'one', fillcolor: color };
-  const plain = beside ? 1 : 2;
+function traceOf(kind, { colour: color, dash, name, points, symbol, x, y }) {
+  if (points) return scatter(x, y, { name, mode: 'markers', marker: { color, size: 6, symbol } });
   const shape = kind === 'lines' ? 'linear' : 'hv';
-  const line = { color, width: stack ? 0.5 : plain, dash, shape };
+  const line = { color, width: 2, dash, shape };
   const hold = kind === 'lines' || !x.length ? [] : [x.at(-1) + 1]; // the last step has its width too
   const held = hold.map(() => y.at(-1));
-  return scatter([...x, ...hold], [...y, ...held], { ...more, ...stack, line });
+  return scatter([...x, ...hold], [...y, ...held], { name, line });
 }
 
-/** Pale bars, as high as the chart where a round accepted most. */
 function acceptedShade(rounds, high, most, colours) {
   const y = rounds.map((r) => (high * countKept(r)) / most);
   const edges = rounds.length

@@ -22,7 +22,6 @@ declare global {
     /** Names of the axes. */
     x: string;
     y: string;
-    right?: string;
     /** x are whole numbers. */
     whole?: boolean;
     /** The steps in which the x axis grows. */
@@ -48,7 +47,6 @@ declare global {
     xend?: number | null;
     ymin?: number;
     ymax?: number;
-    rightRange?: number[] | null;
   }
 
   /** dash: how its line is drawn, or the sign of its points; fill: it is an area. */
