@@ -238,7 +238,15 @@ def method_rows(
         row["quality"] = _mean_f1(repeats, name, cases)
         of_kinds = {kind: _method_row(part, name) for kind, part in parts.items()}
         row["by_kind"] = {
-            kind: {"cases": kinds[kind], **{column: figures[column] for column in BY_KIND}}
+            kind: {
+                "cases": kinds[kind],
+                "tokens": sum(
+                    len(answer.token_ids)
+                    for part in parts[kind][:1]
+                    for answer in part.answers[name]
+                ),
+                **{column: figures[column] for column in BY_KIND},
+            }
             for kind, figures in of_kinds.items()
         }
         table.append(row)

@@ -2,6 +2,7 @@
 
 import { coloursOf } from './colours.js';
 import { Emitter } from './emitter.js';
+import { exampleLike } from './examples.js';
 import * as kept from './keep.js';
 import { chosen, unsampled } from './request.js';
 import { deliver } from './sharing.js';
@@ -82,6 +83,16 @@ export class Bench extends Emitter {
     return this.pair.methods[name] === true;
   }
 
+  /** Of chosen methods what the visitor changed in the form, not an example's own settings. */
+  get settings() {
+    const { form } = this.parts;
+    const own = Object.entries(this.request.settings).filter(
+      ([name, values]) =>
+        this.chosen.includes(name) && Object.keys(values).length && !exampleLike(form, name),
+    );
+    return Object.fromEntries(own);
+  }
+
   get chosen() {
     const possible = this.offered.filter((m) => this.supports(m) && this.methods.includes(m.name));
     return possible.map(({ name }) => name);
@@ -119,9 +130,15 @@ export class Bench extends Emitter {
 
   /** @param {string} kind of question @param {string} name of a method */
   async openRace(kind, name) {
-    const { api, race, stage } = this.parts;
+    const { api, form, race, stage } = this.parts;
     if (!this.id) {
-      openLike(this.parts, this.report, kind, name);
+      const { example, request } = this.like(kind, name);
+      if (example) form.choose(example);
+      else {
+        form.restore(request);
+        stage.emit('open', 'race');
+        stage.tell(COMPARE.unrecorded);
+      }
       return;
     }
     const made = await api.server.bench_race({ bench: this.id, kind }).catch(() => null);
@@ -129,6 +146,20 @@ export class Bench extends Emitter {
     const { question, compared } = made;
     stage.show(trace.parse(made.lines), { source: 'recorded', question, compared }, true);
     race.setFocus(name);
+  }
+
+  /** The recorded race on a question of this kind, and what asks such a one.
+   *  @param {string} kind @param {string} name of a method */
+  like(kind, name) {
+    const { pair } = this.report.settings;
+    /** @type {BenchQuestion[]} */
+    const all = this.report.asked ?? [];
+    const asked = all.filter((q) => q.kind === kind);
+    const asks = (/** @type {Example} */ e) => asked.some((q) => q.question === e.question);
+    const example = this.parts.catalog.examples.find(
+      (e) => e.pair === pair && e.methods.includes(name) && asks(e),
+    );
+    return { example, request: { ...asked[0], pair, methods: [name], settings: {} } };
   }
 
   /** @param {string} name @param {boolean} on */
@@ -186,7 +217,8 @@ export class Bench extends Emitter {
 
   async run() {
     const { api, catalog, runner } = this.parts;
-    const { pair, settings, system } = this.request;
+    const { settings } = this;
+    const { pair, system } = this.request;
     const { tokens, ...numbers } = this.fields;
     const greedy = unsampled(catalog, { methods: this.chosen, settings }, numbers.temperature);
     const methods = this.chosen.filter((name) => !greedy.some((method) => method.name === name));
@@ -330,25 +362,6 @@ export class Bench extends Emitter {
     const file = ['bench.zip', 'application/zip'];
     const problem = await deliver(this.parts, made, file, COMPARE.notSaved);
     if (problem) this.say(problem, true);
-  }
-}
-
-/** Show an example's race on such a question; where there is none, have the form ask one.
- *  @param {Parts} parts @param {any} report @param {string} kind @param {string} name of a method */
-function openLike({ catalog, form, stage }, report, kind, name) {
-  const { pair } = report.settings;
-  /** @type {BenchQuestion[]} */
-  const all = report.asked;
-  const asked = all.filter((q) => q.kind === kind);
-  const like = asked.map(({ question }) => question);
-  const example = catalog.examples.find(
-    (e) => e.pair === pair && e.methods.includes(name) && like.includes(e.question),
-  );
-  if (example) form.choose(example);
-  else {
-    form.restore({ ...asked[0], pair, methods: [name], settings: {} });
-    stage.emit('open', 'race');
-    stage.tell(COMPARE.unrecorded);
   }
 }
 

@@ -7,6 +7,8 @@ import { Race } from '../state/race.js';
 import { COMPARE } from '../words/comparewords.js';
 import { W, fmt } from '../words/words.js';
 
+const FEW = 100; // tokens, from which a speedup says little
+
 /** @param {Bench} bench */
 export function benchReport(bench, painter) {
   const chart = new Chart(benchByDepth(bench), new Race(), painter);
@@ -30,10 +32,11 @@ export function benchReport(bench, painter) {
     refill(others, tables.slice(1));
     more.hidden = tables.length < 2;
     const open = (id || report?.asked) && ((kind, name) => bench.openRace(kind, name));
-    refill(map, report?.figure ? [heatMap(report.rows, open)] : []);
+    refill(map, report?.figure ? [heatMap(report.rows, bench, open)] : []);
     refill(answers, report?.answers.length ? [answersOf(report.answers)] : []);
     const without = left.length ? [W.ask.greedy(left)] : [];
-    const told = paragraphs(report ? [...report.before, ...without] : [COMPARE.empty]);
+    const said = report ? [...report.before, ...level(report.rows), ...without] : [COMPARE.empty];
+    const told = paragraphs(said);
     refill(origin, [report && !id && h('h2', COMPARE.recorded(report.machine)), ...told]);
     const { after = [] } = report ?? {};
     refill(notes, paragraphs(after.length ? [...after, COMPARE.step] : []));
@@ -46,6 +49,13 @@ export function benchReport(bench, painter) {
   draw();
   const charts = h('div.vl-c-charts', chart.node);
   return [origin, first, map, figures, charts, more, answers, notes, h('div.vl-buttons', rows)];
+}
+
+function level(rows) {
+  const timed = rows.filter(({ interval }) => interval);
+  const [first, ...rest] = timed.sort((a, b) => b.speedup_vs_ar - a.speedup_vs_ar);
+  const near = rest.filter(({ interval }) => interval[1] > first.interval[0]);
+  return near.length ? [COMPARE.level([first, ...near].map(({ method }) => method))] : [];
 }
 
 const paragraphs = (texts) => texts.map((text) => h('p', text));
@@ -67,25 +77,29 @@ function table({ heading, columns, rows }) {
 }
 
 /** Speedups by kind of question. open(kind, name): a cell's race is wanted. */
-function heatMap(rows, open) {
+function heatMap(rows, bench, open) {
   const methods = rows.filter((row) => row.by_kind && row.name !== 'ar');
   const all = Object.keys(methods[0]?.by_kind ?? {});
   const kinds = all.length > 1 || open ? all : [];
   // The further from one, the deeper its ground.
   const cell = (row, kind) => {
-    const { speedup_vs_ar: x, interval } = kind ? row.by_kind[kind] : row;
+    const { speedup_vs_ar: x, interval, tokens } = kind ? row.by_kind[kind] : row;
     const ground = `var(--vl-${x < 1 ? 'relaxed' : 'draft'})`;
     const share = x ? Math.min(45, 30 * Math.abs(x - 1)) : 0;
     const style = { background: `color-mix(in srgb, ${ground} ${share}%, transparent)` };
     const range = interval && h('small', interval.map((end) => end.toFixed(2)).join('–'));
-    const opener = { title: COMPARE.race, click: () => open(kind, row.name) };
+    const raced = () => bench.id || bench.like(kind, row.name).example;
+    const title = kind && open && (raced() ? COMPARE.race : COMPARE.ask);
+    const opener = { title, click: () => open(kind, row.name) };
     const speed = fmt.times(x);
     const words = kind && open ? h('button.vl-plainbutton', opener, speed) : speed;
-    return h('td', { style }, words, ' ', range);
+    const few = tokens < FEW && { class: 'vl-help', title: COMPARE.few(tokens, FEW) };
+    return h('td', { style, ...few }, words, ' ', range);
   };
   const cells = (row) => [row.method, ...['', ...kinds].map((kind) => cell(row, kind))];
+  const head = (kind) => [kind, ' ', h('small', COMPARE.basis(methods[0].by_kind[kind]))];
   const { all: every, kinds: heading, kindsHelp } = COMPARE;
-  return tableCard(heading, kindsHelp, ['', every, ...kinds], methods.map(cells));
+  return tableCard(heading, kindsHelp, ['', every, ...kinds.map(head)], methods.map(cells));
 }
 
 function answersOf(questions) {

@@ -7,7 +7,6 @@ import { W } from '../words/words.js';
 
 const labelled = (input, text) => h('div.vl-c-line', h('label', { for: input.id }, text), input);
 
-/** Properties of a control that writes its value into the bench. */
 const writes = (bench, id, write) => ({
   id: `vl-c-${id}`,
   input: ({ target }) => {
@@ -31,7 +30,11 @@ export function compareView(bench, { limits }, painter) {
     h('div', asked.flat(), cost, actionButtons(bench)),
   );
   bench.on('change files', () => {
-    put(about, COMPARE.about(bench.pair.title));
+    const told = Object.entries(bench.settings).map(([name, values]) => {
+      const { title } = bench.offered.find((method) => method.name === name);
+      return [title, ...Object.entries(values).flat()].join(' ');
+    });
+    put(about, COMPARE.about(bench.pair.title, told));
     put(cost, COMPARE.cost(bench.estimate()));
   });
   const report = benchReport(bench, painter);
@@ -77,7 +80,6 @@ function sourceFields(bench) {
     drop.hidden = bench.source !== 'files';
     question.placeholder = bench.pair.describe.image;
   });
-  // left: how many files were left out
   bench.on('files', (left) => {
     const names = bench.files.map(({ name }) => name);
     put(listed, names.length || left ? COMPARE.listed(names, left, bench.read) : '');

@@ -60,19 +60,25 @@ export const COMPARE = {
   save: 'Tables (CSV, LaTeX, Markdown), own traces',
   figure: { svg: 'Figure (SVG)', pdf: W.run.saveAs.pdf },
   unrecorded: 'No such race is recorded: Run asks this with this method.',
-  about: (pair) =>
-    `Asked of ${pair}, the pair chosen in Race. Drop questions (.jsonl), pictures or a bench --json here.`,
+  about: (pair, settings) =>
+    `Asked of ${pair}, the pair chosen in Race, with ${settings.length ? `what was changed there: ${settings.join('; ')}` : 'its own settings'}. Drop questions (.jsonl), pictures or a bench --json here.`,
   form: 'Or add a .jsonl file and its pictures. A line is {"question": "…", "images": ["file.jpg"]}, with an "answer" where a short one is right.',
   columns: {
     τ: W.track.tauHelp,
   },
-  step: 'An AR step: one token written by the large model alone.',
+  step: 'An AR step: one token written by the large model alone. Learn tests the papers’ claims on drawn scenes.',
   answers: 'The answers',
   cut: (tokens) => `… (cut at ${count(tokens, 'token')})`,
   reference: (text) => `Right: ${text}`,
   kinds: 'Speedup by kind of question',
   kindsHelp: 'All tokens over all seconds, divided by those of autoregressive decoding.',
   race: 'Show a race on such a question',
+  ask: 'Ask such a question: no race on one is recorded',
+  basis: ({ cases, tokens }) =>
+    [count(cases, 'question'), tokens && count(tokens, 'token')].filter(Boolean).join(', '),
+  few: (n, needed) => `${count(n, 'token')}: fewer than ${needed} say little`,
+  level: (names) =>
+    `Which of these is fastest the questions do not tell, since the intervals overlap: ${names.join(', ')}.`,
   all: 'all',
   papers: 'The five papers',
 };
