@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from specvl_demo import __version__
+
 NO_REPORT = "This is no comparison: a file that `bench --json` printed is needed."
 NO_BENCH = "This comparison is no longer on the server: others have replaced it. Start it again."
 NO_QUESTIONS = "There is no question in these lines."
@@ -16,9 +18,11 @@ ENDPOINTS = {
 }
 ABOUT = (
     "A small drafter guesses ahead; the large target checks all guesses in one pass and keeps what"
-    " it agrees with. Colours tell where every token comes from.",
+    " it agrees with. That pays because reading all its weights from memory takes most of a large"
+    " model's pass, for one token or for many. Colours tell where every token comes from.",
     "To cite: the methods' papers, and @software{specvl_demo, author = {{The SpecVL demo authors}},"
-    " title = {{SpecVL demo}}} (CITATION.cff; CITATION.bib has the papers too).",
+    f" title = {{{{SpecVL demo}}}}, year = {{2026}}, version = {{{__version__}}} }}"
+    " (CITATION.bib has the papers too).",
     "Programs can ask too: at /v1/chat/completions, as OpenAI's, or Gradio's way (docs/api.md has"
     " examples).",
 )

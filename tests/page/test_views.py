@@ -9,6 +9,7 @@ import zipfile
 from PIL import Image
 from playwright.sync_api import expect
 
+from specvl_demo.places import ROOT
 from specvl_demo.report import trace
 from tests.page.conftest import note_sent, reload
 from tests.page.test_files import PNG
@@ -234,7 +235,8 @@ def test_learn_has_a_lesson_for_every_method(opened):
     opened.locator("#lesson-tabed").scroll_into_view_if_needed()
     expect(opened.locator("#lesson-tabed .vl-tree .node").first).to_be_visible()
     expect(opened.locator("#lesson-first")).to_contain_text("grey candidates were never used")
-    expect(opened.locator(".vl-lessons")).to_contain_text("CITATION.cff")
+    cited = (ROOT / "CITATION.bib").read_text("utf-8").split("\n\n")[1]
+    expect(opened.locator(".vl-lessons")).to_contain_text(cited)
     expect(opened.locator("#lesson-lvspec")).to_contain_text("tolerates position shifts")
     others = opened.evaluate("specvl.catalog.methods.length - 5")
     expect(opened.locator("#lesson-others dt")).to_have_count(others)

@@ -34,11 +34,7 @@ FILES = {
 PLACES = {"page": OWN, "ui": UI, "examples": places.EXAMPLES}
 """The folders of the page's own files, by the names under which they are fetched."""
 
-QUIET = """
-body { background: #f6f7f8 } body.dark { background: #101214 } footer .divider { display: none }
-footer button { color: #57606a !important } body.dark footer button { color: #a9b1ba !important }
-body:has(.embedded) footer { display: none !important }
-"""
+QUIET = "body { background: #f6f7f8 } body.dark { background: #101214 }"
 MAX_BYTES = 64 * 2**20
 MAX_AT_ONCE = 64
 SESSIONS = 64
@@ -170,7 +166,8 @@ def launch_settings(
         "theme": gr.themes.Base(),
         "max_file_size": MAX_BYTES,
         "run_history": False,
-        "footer_links": ["api"],
+        # Gradio's panel of its API has no name for what closes it; docs/api.md tells what it does.
+        "footer_links": [],
         # The libraries' messages name folders; this page's own sentences are shown anyway.
         "show_error": False,
         # Gradio would call its own address once and give up after three seconds, which a busy
