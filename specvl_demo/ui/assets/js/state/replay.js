@@ -75,14 +75,19 @@ export class Replay extends Emitter {
     else this.play();
   }
 
-  /** Move the head by rounds of the lane in focus; behind its last one is the end of all lanes. @param {number} by */
+  /** Move the head by rounds of the lane in focus, behind its last one by as much time as one of them took.
+   *  @param {number} by */
   turn(by) {
-    const { race } = this;
-    const lane = race.focused;
-    if (!lane) return;
-    const to = Math.max(0, race.roundsShown(lane) + by);
+    const { duration, focused: lane, head } = this.race;
+    if (!lane?.rounds.length) return;
+    const { length } = lane.rounds;
+    const { clock_s: end } = lane.totalsAfter(length);
+    const to = Math.max(0, this.race.roundsShown(lane) + by);
+    const now = head ?? duration;
+    const behind = to > length || (by < 0 && now > end);
+    const next = behind ? Math.max(end, now + (by * end) / length) : lane.totalsAfter(to).clock_s;
     this.pause();
-    race.setHead(to > lane.rounds.length ? null : lane.totalsAfter(to).clock_s);
+    this.race.setHead(next < duration ? next : null);
   }
 
   /** Show the race to its end. */

@@ -1,21 +1,23 @@
 /* The race over the whole screen: all lanes on one clock, the plain lane's place in the leader's text. */
 
 import { overScreen, tool } from './back.js';
-import { h, iconButton, put } from './dom.js';
+import { h, iconButton, put, refill } from './dom.js';
 import { headline, tellIn } from './headline.js';
 import { legendOf } from './lane.js';
-import { strip } from './strip.js';
 import { laid } from '../records/text.js';
+import { stills } from './tiles.js';
 import { doubt, hedged } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
 
 const SIZES = [44, 34, 24, 18]; // of type, in pixels
+const SMALLEST = 12; // of a finished answer
 
 /** Dialog and opener. @param {Replay} replay */
 export function chase(replay, painter) {
   const { race } = replay;
-  const ghost = h('b.vl-badge', W.chase.ghost);
+  const ghost = h('span.vl-ghost', h('b.vl-badge', W.chase.ghost));
   const lanes = h('div.vl-chase');
+  const pictures = h('div.vl-story-pictures');
   const question = h('p');
   const clock = h('output.vl-time');
   const back = () => replay.turn(-1);
@@ -30,9 +32,9 @@ export function chase(replay, painter) {
   };
   const legend = h('div.vl-textlegend', legendOf(['draft', 'relaxed', 'target']));
   const says = h('p.vl-headline');
-  const stage = h('div.vl-story-stage', h('div.vl-story-head', question, legend), lanes, says);
-  const parts = [stage, strip(race, painter)];
-  const { dialog, fill } = overScreen(W.chase, moves, parts, tools);
+  const head = h('div.vl-story-head', pictures, question, legend);
+  const stage = h('div.vl-story-stage', head, lanes, says);
+  const { dialog, fill } = overScreen(W.chase, moves, stage, tools);
   let rows = [];
 
   const draw = () => {
@@ -41,23 +43,19 @@ export function chase(replay, painter) {
     put(play, replay.playing ? W.story.pause : W.story.play);
     put(clock, fmt.seconds(race.head ?? race.duration));
     tellIn(says, headline(race));
-    for (const { text } of rows) text.scrollTop = text.scrollHeight;
+    for (const row of rows) settle(row, race.over(row.lane));
   };
 
-  /** Find the largest type in which all answers can be read to their ends, or else take the smallest. */
-  const fit = () => {
-    for (const word of lanes.querySelectorAll('.tk')) word.hidden = false;
-    SIZES.find((size) => {
-      lanes.style.fontSize = `${size}px`;
-      return rows.every(({ text }) => text.scrollHeight <= text.clientHeight);
-    });
+  const refit = () => {
+    fit(lanes, rows);
     draw();
   };
 
   const open = async () => {
+    refill(pictures, stills(race.meta.shown));
     put(question, race.meta.question ?? '');
     rows = race.list.map(rowOf);
-    lanes.replaceChildren(...rows.map(({ head, text }) => h('div', head, text)));
+    lanes.replaceChildren(...rows.map(({ head: name, text }) => h('div', name, text)));
     await fill();
     replay.replay();
     play.focus();
@@ -66,22 +64,39 @@ export function chase(replay, painter) {
   const opener = iconButton('screen', W.chase.open, open);
   dialog.addEventListener('close', () => replay.finish());
   const soon = () => dialog.open && painter.soon(draw);
-  new ResizeObserver(() => dialog.open && painter.soon(fit)).observe(lanes);
+  new ResizeObserver(() => dialog.open && painter.soon(refit)).observe(lanes);
   race.on('head', soon);
   race.on('reset lane end', () => (opener.hidden = !race.whole));
   replay.on('change', soon);
   return { dialog, opener };
 }
 
-/** Put the plain lane's place into the text of the lane that is furthest, if that is another one. */
+/** Find the largest type in which all answers can be read to their ends, or else take the smallest. */
+function fit(lanes, rows) {
+  for (const word of lanes.querySelectorAll('.tk')) word.hidden = false;
+  for (const row of rows) settle(row, false);
+  SIZES.find((size) => {
+    lanes.style.fontSize = `${size}px`;
+    return rows.every(({ text }) => text.scrollHeight <= text.clientHeight);
+  });
+}
+
+/** Mark in the text of the lane that is furthest where the plain one is, as long as that writes. */
 function placeGhost(race, rows, ghost) {
   const { baseline } = race;
   const far = ({ lane }) => race.now(lane).n_tokens;
   const leader = rows.reduce((a, b) => (far(b) > far(a) ? b : a));
-  const reached = baseline ? race.now(baseline).n_tokens : 0;
-  const before = leader.lane !== baseline && leader.parts[leader.lane.tokens[reached]?.piece];
-  if (!before || before.hidden) ghost.remove();
-  else if (before.previousSibling !== ghost) before.before(ghost);
+  const { lane, parts, text } = leader;
+  const writes = baseline && lane !== baseline && !race.over(baseline);
+  const before = writes && parts[lane.tokens[race.now(baseline).n_tokens]?.piece];
+  if (!before || before.hidden) {
+    ghost.remove();
+    return;
+  }
+  if (before.previousSibling !== ghost) before.before(ghost);
+  // Its sign hangs over at neither side.
+  const along = (ghost.offsetLeft - text.offsetLeft) / text.clientWidth;
+  ghost.firstChild.style.translate = `${-100 * along}%`;
 }
 
 /** Words are hidden until the replay reaches them. */
@@ -103,5 +118,18 @@ function drawRow(race, { lane, parts, facts }) {
   const told = why ? hedged(why) && W.track.about(hedged(why)) : speed;
   const { n_tokens: far } = race.now(lane);
   const lossy = !lane.begin.lossless && W.lane.lossy;
-  put(facts, W.chase.far(far, race.over(lane) && W.stop.eos, told, lossy));
+  put(facts, W.chase.far(far, race.over(lane) && W.stop.eos, race.finished && told, lossy));
+}
+
+/** Show the newest words, or, once it is over, the answer from its start, so small that all can be read. */
+function settle(row, over) {
+  const { style } = row.text;
+  if (!over) style.fontSize = '';
+  if (over && !row.settled) {
+    let size = parseFloat(getComputedStyle(row.text).fontSize);
+    while (size > SMALLEST && row.text.scrollHeight > row.text.clientHeight)
+      style.fontSize = `${(size -= 1)}px`;
+  }
+  row.settled = over;
+  row.text.scrollTop = over ? 0 : row.text.scrollHeight;
 }
