@@ -422,7 +422,7 @@ def test_a_race_plays_as_a_story_step_by_step(opened):
     assert text.inner_text().strip() == opened.evaluate("specvl.race.focused.text").strip()
     plain = story.locator(".vl-rest").inner_text().partition("at a time:")[2].strip()
     whole = opened.evaluate("specvl.race.baseline.text").strip()
-    assert plain and whole.startswith(plain) and plain != whole
+    assert plain == whole
     expect(story.get_by_role("button", name="Next")).to_be_disabled()
     opened.keyboard.press("Escape")
     expect(story).to_be_hidden()
@@ -439,9 +439,8 @@ def test_a_race_fills_the_screen_and_is_played_by_keys(opened):
     for _ in range(3):
         opened.keyboard.press("ArrowRight")
     expect(room.locator(".vl-badge")).to_have_text("one at a time is here")
-    expect(room).to_contain_text(
-        re.compile(r"accepted draft.*Tokens per second.* branches grey ?(?!Round)\w")
-    )
+    expect(room.locator("img")).to_have_count(1)
+    expect(room.locator(".relaxed")).to_be_hidden()
     assert opened.evaluate("specvl.race.roundsShown(specvl.race.focused)") == 3
     opened.keyboard.press("End")
     expect(room).to_contain_text("faster to write")

@@ -49,13 +49,14 @@ export class Sharing {
     return from ?? catalog.examples.find(({ id }) => id === example)?.trace;
   }
 
-  /** Copy code that shows the race in another page: by this one, or by Save's file. */
+  /** Copy code that shows the race in another page: by Save's file. */
   async embed() {
     const { stage } = this.parts;
-    const src = this.traceAddress ? link.toTrace(this.traceAddress, true) : 'race.html';
     const size = 'width="100%" height="900" loading="lazy"';
-    const code = `<iframe src="${src}" ${size} title="${W.name}" allow="fullscreen"></iframe>`;
-    const told = [W.run.copied, this.traceAddress && W.run.embedded, W.run.embeddedFile];
+    const code = `<iframe src="race.html" ${size} title="${W.name}" allow="fullscreen"></iframe>`;
+    const address = this.traceAddress && link.toTrace(this.traceAddress, true);
+    const served = address && W.run.embedded(address);
+    const told = [W.run.copied, W.run.embeddedFile, served];
     stage.tell((await copy(code)) ? told.filter(Boolean).join(' ') : code);
   }
 

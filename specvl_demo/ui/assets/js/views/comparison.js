@@ -18,7 +18,6 @@ export function comparison(race, confidences) {
     const { compared } = race.meta;
     const rivals = race.finished && race.baseline && compared ? race.rivals : [];
     const told = rivals.map(({ name }) => compared.lanes[name]);
-    // What is true of several lanes is told once; the reasons of many are folded.
     const speeds = told
       .map(({ why }, i) => why && !compared.cut && `${rivals[i].title} ${why}`)
       .filter(Boolean);
@@ -51,7 +50,6 @@ function agreements(race, rivals) {
   const lines = [...groups.values()].map(({ agreement, lanes }) =>
     W.run.agreement[agreement.kind](titles(lanes), agreement, race.baseline.given.text),
   );
-  // What concerns all lanes stands in the sentence above the race.
   const some = rivals.length
     ? doubts(race).filter(([, lanes]) => lanes.length < rivals.length)
     : [];

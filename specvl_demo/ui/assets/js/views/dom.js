@@ -36,7 +36,6 @@ export const mathml = elements('http://www.w3.org/1998/Math/MathML');
 
 export const refill = (node, children) => node.replaceChildren(...children.filter(isThere));
 
-/** A `details` whose contents are folded away under a heading. */
 export function folded(tag, heading, ...parts) {
   const node = h(tag, ...parts);
   node.prepend(h('summary', icon('chevron'), heading));
@@ -90,7 +89,6 @@ export function filePicker(text, onfiles, props) {
   return [button(text, () => input.click(), kind, { sign, title }), input];
 }
 
-/** An SVG as .pdf is printed, which browsers save so. */
 export function download(name, content, type = 'application/jsonl') {
   if (name.endsWith('.pdf')) {
     print(content);
@@ -151,7 +149,6 @@ export function icon(name, size = 16) {
 
 let card = null; // one for the whole page explains its terms
 
-/** Beside its owner, in the page's own frame to take its colours. */
 function toggleCard(owner, title, text) {
   card ??= h('div.vl-explain', { popover: 'auto', role: 'note', id: 'vl-explain' });
   if (!card.isConnected) owner.closest('.vl').append(card);
@@ -169,7 +166,6 @@ function toggleCard(owner, title, text) {
   card.style.setProperty('top', `${y}px`);
 }
 
-/** A button that opens the card; plain words without a text to explain them. */
 export function term(title, text, classes = '') {
   if (!text) return h('span', { class: classes }, title);
   const more = { 'aria-haspopup': 'true', 'aria-description': W.explain(title) };

@@ -27,7 +27,6 @@ export function formView(form, ask, races) {
     e.preventDefault();
     form.run();
   };
-  /** On a small screen the form is folded away under its own button. */
   const unfold = (open = !node.classList.contains('open'), first = question.input) => {
     node.classList.toggle('open', open);
     more.ariaExpanded = open;
@@ -45,7 +44,7 @@ export function formView(form, ask, races) {
     'form.vl-ask',
     { label: W.ask.title, submit, input: () => form.settle() },
     h('div.vl-ask-rest', well, question.node, methods.node),
-    footOf(form, more),
+    footOf(form, more, methods.note),
     h('div.vl-ask-start', catalog.examples.length > 0 && offered, races),
     h('div.vl-ask-rest', pairChoice(form), parameters),
   );
@@ -59,8 +58,7 @@ export function formView(form, ask, races) {
   return { node, loading };
 }
 
-/** Offers Stop while something runs, else Run. */
-function footOf(form, more) {
+function footOf(form, more, note) {
   const word = h('span', W.ask.run);
   const go = h('button.vl-primary', { type: 'submit', id: 'vl-run' }, icon('play'), word);
   const stop = { id: 'vl-stop', disabled: true, sign: 'stop' };
@@ -81,7 +79,7 @@ function footOf(form, more) {
     tell(status, text, wrong);
     waiting.hidden = !(form.running && text && !wrong); // until the first words come
   });
-  const foot = h('div.vl-ask-foot', waiting, h('div.vl-buttons', more, go, halt), status);
+  const foot = h('div.vl-ask-foot', waiting, h('div.vl-buttons', more, go, halt), status, note);
   return foot;
 }
 
@@ -118,7 +116,6 @@ function questionField(form) {
   return { input, node: h('div.vl-field', line, input, followLine(form)) };
 }
 
-/** Whether the question goes on from the last one. */
 function followLine(form) {
   const says = h('span');
   const follow = (on) => {

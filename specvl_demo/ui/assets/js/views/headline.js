@@ -53,7 +53,6 @@ export function headline(race) {
   ].filter(Boolean);
 }
 
-/** As it is known of an example, or by the words that differ. */
 function price(race, who, differs, quoted) {
   if (differs && race.meta.price) return W.headline.known(race.meta.price);
   const changes = quoted && differs.changes.map((pair) => pair.map((t) => laid(t.trim(), 31)));
@@ -61,16 +60,14 @@ function price(race, who, differs, quoted) {
 }
 
 function whileRunning(race) {
-  const { head, list, slower } = race;
+  const { duration, head, list, slower } = race;
   const title = (lane) => (lane.plain ? W.headline.plain : lane.title);
   const far = (lane) => [title(lane), race.now(lane).tokens_per_s, race.over(lane)];
-  const took = Math.max(...list.map((lane) => lane.totalsAfter(Infinity).decode_s));
   const stretched = slower > 1 && W.player.slower(slower);
-  const played = head !== null && W.player.took(fmt.seconds(took), stretched);
+  const played = head !== null && W.player.took(fmt.seconds(duration), stretched);
   return [played, W.headline.going(list.map(far))].filter(Boolean);
 }
 
-/** Which of the other answers agree with AR's. differs: whether the first one does not. */
 function answers(race, lanes, differs) {
   const names = (some) => some.map((one) => one.title);
   const apart = lanes.filter((one) => differences(race, one));

@@ -80,6 +80,9 @@ function sheet(race, node) {
   };
 }
 
+/** Read out with the heading. */
+const spoken = (why) => h('span.vl-hidden', why);
+
 /** Heading and body; null: not there yet. */
 function aboutSelected(context) {
   const { race, lane } = context;
@@ -119,11 +122,13 @@ function aboutToken(context, token) {
     return button(sign, go, 'vl-small', { label: name, disabled });
   };
   const text = lane.said(token);
+  const why = whyWritten(lane, token);
   const head = [
     (text === ENDS ? endChip : tokenChip)(text, lane.kind(own)),
     h('span', W.inspect.place(token, index, at + 1)),
     move(-1, '‹', W.inspect.previous),
     move(1, '›', W.inspect.next),
+    spoken(why),
   ];
   const node = round.path[at + 1];
   const draw = drawOf(round, at);
@@ -132,18 +137,16 @@ function aboutToken(context, token) {
     probabilityBars(draw ?? chancesOf(round, node), draw && W.inspect.draws(draw)),
     candidates(context, round, round.path[at], id, token),
   ];
-  const why = whyWritten(lane, token);
   return { head, body: explained(context, round, { node, at, why, parts }) };
 }
 
-/** A node that is not in the answer. */
 function aboutUnused(context, round, node) {
   const { lane } = context;
   const { tree, index } = round;
   const { kind, why, at } = whyUnused(lane, round, node);
   const chip = `code.tk.chip.${kind === 'rejected' ? kind : 'idle'}`;
   const facts = W.inspect.fallen(W.inspect.kinds[kind], index, depths(tree)[node]);
-  const head = [h(chip, wordOf(tree, node)), h('span', facts)];
+  const head = [h(chip, wordOf(tree, node)), h('span', facts), spoken(why)];
   const place = at < 0 ? null : lane.first(round) + at;
   const parts = node > 0 && [
     probabilityBars(chancesOf(round, node)),
@@ -159,14 +162,12 @@ function explained({ race, lane, names }, round, { node, at, why, parts }) {
   return [grid, phaseTimes(round), noteList(noted(lane, round, names, node))];
 }
 
-/** A chip that selects its token. */
 function opener({ race, lane }, token, chip, label, current = null) {
   const click = () => race.pick(lane, { token });
   const props = { label, 'aria-current': current, click };
   return h('button.vl-plainbutton', props, chip);
 }
 
-/** The tokens that form one character with this one, if any. */
 function characterParts(context, token) {
   const { lane } = context;
   const piece = lane.pieces[lane.tokens[token].piece];
@@ -182,7 +183,6 @@ function characterParts(context, token) {
   return h('p.vl-chips', told, lane.tokens.slice(start, stop).map(chip));
 }
 
-/** A button that branches to the token, if the question can be asked again. */
 function candidate({ race, lane }, { id, text }, index) {
   const word = shown(text);
   const code = h('code', { title: word }, word);
@@ -229,9 +229,11 @@ function candidates(context, round, node, id, place) {
       class: row.id === id ? 'chosen' : null,
     });
   };
-  const views = columns.map((column) => W.views[column] ?? column);
-  const caption = h('caption.vl-hidden', W.inspect.candidates);
-  const head = headRow([W.inspect.candidate, ...views]);
+  const { candidate: first, candidates: title, drafter } = W.inspect;
+  const by = (column) => (['target', drafter].includes(column) ? '' : `${drafter}, `);
+  const views = columns.map((column) => by(column) + (W.views[column] ?? column));
+  const caption = h('caption.vl-help', title);
+  const head = headRow([first, ...views]);
   return h('table.vl-candidates', caption, head, h('tbody', rows.map(line)));
 }
 

@@ -63,7 +63,6 @@ export class LaneView {
     this.begun();
   }
 
-  /** Its first record has come. */
   begun() {
     refill(this.promise, [!this.lane.plain && guaranteeBadge(this.lane.begin)]);
     put(this.given, laid(this.lane.given.text, MOST_TEXT));
@@ -104,7 +103,6 @@ export class LaneView {
     });
   }
 
-  /** So many, no more and no less. */
   writePieces(want) {
     const { ends, lane, nodes, text } = this;
     if (want < nodes.length) {
@@ -123,7 +121,6 @@ export class LaneView {
     text.append(part);
   }
 
-  /** The element of a piece. */
   piece({ start, stop, text, mixed, round: r, ...piece }) {
     const { lane } = this;
     const { plain } = lane;
@@ -160,7 +157,6 @@ export class LaneView {
     return plain ? [] : tokens.slice(start, stop).flatMap(struck);
   }
 
-  /** null while the token's character waits for the rest. */
   nodeOf(token) {
     return this.nodes[this.lane.tokens[token]?.piece] ?? null;
   }
@@ -239,7 +235,6 @@ export class LaneView {
     this.race.pick(this.lane, { token: Number(i) + Number(n) - 1 });
   }
 
-  /** Arrows, Home and End select tokens; Escape selects none. */
   key(event) {
     const step = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity }[event.key];
     const { lane, race } = this;

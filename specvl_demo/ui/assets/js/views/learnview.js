@@ -53,7 +53,6 @@ function lessonWords(method, show) {
   ];
 }
 
-/** The most instructive round's tree, and the method's own chart or what its drafter saw. */
 async function drawExample(node, example, painter) {
   const race = new Race();
   const tree = new TreeView(race, painter);

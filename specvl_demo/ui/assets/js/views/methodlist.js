@@ -45,16 +45,14 @@ export function methodList(form) {
   show();
   const legend = h('legend.vl-label', W.ask.methods(catalog.limits.lanes));
   const chosen = h('div.vl-methods', nodes(first), papers);
-  return { node: h('fieldset.vl-field', legend, chosen, more, note), show };
+  return { node: h('fieldset.vl-field', legend, chosen, more), note, show };
 }
 
-/** `note` tells of the method while one points at it. */
 function chipOf(form, method, note) {
   const { name, title, help, lossless } = method;
   const box = checkbox((on) => form.toggle(name, on), { value: name });
   const tell = () => put(note, form.refusal(method) ?? `${title}: ${help}`);
-  const hush = () => node.matches(':hover, :focus-within') || put(note, '');
-  const listeners = { focusin: tell, pointerenter: tell, focusout: hush, pointerleave: hush };
+  const listeners = { focusin: tell, focusout: () => put(note, '') };
   const lossy = { title: W.lane.lossyHelp, label: W.lane.lossy };
   const parts = [h('i.vl-swatch'), h('span', title), !lossless && h('span.vl-mark', lossy, '≈')];
   const props = { title: help, data: { method: name }, ...listeners };

@@ -62,7 +62,6 @@ export class Painter {
     this.requestFrame();
   }
 
-  /** The theme is another one. */
   redraw() {
     for (const node of this.charts.keys()) this.dirty(node, true);
   }
@@ -95,7 +94,6 @@ export class Painter {
     this.add(this.texts, fn);
   }
 
-  /** More than text. */
   affordably(fn) {
     this.add(this.heavy, fn);
   }

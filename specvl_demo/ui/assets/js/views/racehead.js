@@ -44,7 +44,14 @@ export function raceHead(race, replay, on) {
 function player(replay) {
   const { race } = replay;
   const toggle = iconButton('play', W.player.play, () => replay.toggle(), 'vl-round');
-  const scrubber = slider(W.player.slider, STEPS, (step) => replay.scrub(step / STEPS));
+  const keydown = (e) => {
+    const by = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[e.key];
+    if (!by) return;
+    e.preventDefault();
+    replay.turn(by);
+  };
+  const scrub = (step) => replay.scrub(step / STEPS);
+  const scrubber = slider(W.player.slider, STEPS, scrub, { keydown });
   const time = h('output.vl-time');
   const turn = () => replay.setStretched(!replay.stretched);
   const speed = button('', turn, 'vl-small vl-speed', { title: W.player.speedHelp });
@@ -88,7 +95,6 @@ function saveMenu(onsave, kinds) {
   };
   const choices = kinds.map((as) => button(W.run.saveAs[as], () => choose(as)));
   const list = h('div.vl-card.vl-menu', { hidden: true }, choices);
-  /** Arrows lead through the menu, Escape closes it. */
   const keydown = (e) => {
     const step = { ArrowDown: 1, ArrowUp: -1, Escape: 0 }[e.key];
     if (step === undefined || list.hidden) return;

@@ -62,7 +62,6 @@ export function raceView({ race, stage, replay, painter, catalog, on }) {
   return { node, tree, charts };
 }
 
-/** The buttons that stage offers, by name. */
 function offerButtons(stage, on) {
   const buttons = {
     follow: button(W.chat.follow, on.follow, 'vl-small', { title: W.chat.followHint }),
@@ -85,7 +84,6 @@ function legend(onrejects) {
   return h('div.vl-textlegend', { role: 'note', label: W.legend.title }, marks, shows);
 }
 
-/** Tells that other programs disturb a race. */
 function busyLine(race) {
   const line = h('p.vl-busy', { role: 'status' });
   race.on('load lane end reset', () => {
@@ -95,7 +93,6 @@ function busyLine(race) {
   return line;
 }
 
-/** What the race comes to, or what is waited for. */
 function sentence(race, stage, painter) {
   const line = h('p.vl-headline');
   const say = () => {

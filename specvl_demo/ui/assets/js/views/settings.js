@@ -41,7 +41,6 @@ function parameterField(param, values, onchange) {
   return { node, differs };
 }
 
-/** Fields below a count of changes. */
 export function panelOf(title, onreset) {
   const count = h('span.vl-changed');
   const body = h('div.vl-settings-body');
@@ -114,7 +113,6 @@ function checkboxes({ choices, joined, title, default: standard }, id, onset) {
   return Object.assign(h('div.vl-several', group, labels), { show });
 }
 
-/** Within bounds, or "auto" where it is allowed; anything invalid becomes the default. */
 function typedValue({ kind, auto, min, max, default: standard }, text) {
   const typed = text.trim();
   if (kind === 'choice') return text;

@@ -47,7 +47,6 @@ export function story(replay) {
   return { dialog, opener };
 }
 
-/** The lane in focus, or else the first that drafted. */
 function protagonist({ focused, list }) {
   return [focused, ...list].find((lane) => lane.rounds.some(countDrafted)) ?? focused;
 }
@@ -105,12 +104,12 @@ function answerAt({ given, pieces, whole, rounds }, { round, checked, over }) {
   return [...nodes, ...drafts, own ? word('target', own) : null];
 }
 
-/** What AR has written by then. */
+/** What AR has written by then, at last all. */
 function plainLaneAt({ baseline }, lane, { round, checked, over }) {
   if (!baseline || baseline === lane) return '';
-  const rounds = over ? Infinity : round.index + Number(checked ?? !countDrafted(round));
-  const by = baseline.roundsBy(lane.totalsAfter(rounds).clock_s);
-  return W.story.meanwhile(laid(wordsOf(baseline.tokens.slice(0, by)), MOST_TEXT));
+  const rounds = () => round.index + Number(checked ?? !countDrafted(round));
+  const by = over ? Infinity : baseline.roundsBy(lane.totalsAfter(rounds()).clock_s);
+  return W.story.meanwhile(laid(wordsOf(baseline.tokens.slice(0, by)), MOST_TEXT), over);
 }
 
 function sentenceOf(lane, { round, checked }) {
@@ -129,5 +128,6 @@ function sentenceOf(lane, { round, checked }) {
     own: ownText(round),
   };
   const later = round.index >= SPELT_OUT;
-  return checked ? W.story.checked(facts, later) : W.story.drafted(facts, by);
+  if (!checked) return W.story.drafted(facts, by);
+  return W.story.checked(facts, later) + (round.index ? '' : W.story.why);
 }

@@ -59,9 +59,11 @@ export class Tabs {
   }
 
   key(event) {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    const next = this.tabs.at((this.tabs.indexOf(event.currentTarget) + step) % this.tabs.length);
+    const at = this.tabs.indexOf(event.currentTarget);
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: -1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    const next = this.tabs.at(to % this.tabs.length);
     next.focus();
     next.click();
   }

@@ -6,7 +6,6 @@ import { W, fmt } from '../words/words.js';
 const FRAMES = 4; // of a clip
 const FIRST = 6; // tiles in sight
 
-/** Pictures, and of clips the first frames. */
 export const stills = (shown = []) =>
   shown.flatMap(({ name, frames }) =>
     frames

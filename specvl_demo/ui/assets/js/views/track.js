@@ -61,7 +61,6 @@ function rowOf(race, lane) {
   const name = h('span', lane.title);
   const focus = { label: W.lane.focus(lane.title), click: () => race.setFocus(lane.name) };
   const parts = [h('i.vl-swatch'), name];
-  // The plain lane has nothing of its own to show.
   const switches = lane.plain ? null : h('button.vl-lane-name', focus, parts);
   const tokens = h('td.bar', h('div.vl-barline', bar, count));
   const all = [tokens, ...Object.values(cells)];
@@ -73,7 +72,6 @@ function rowOf(race, lane) {
 function drawProgress(race, lane, { row, name, switches, fill, bar, count, shares }) {
   const t = race.now(lane);
   put(name, lane.title);
-  // A single rival is in focus already.
   if (switches) switches.tabIndex = race.list.length > 2 ? 0 : -1;
   row.dataset.colour = lane.colour;
   row.classList.toggle('focused', race.focus === lane.name);
@@ -90,7 +88,6 @@ function drawProgress(race, lane, { row, name, switches, fill, bar, count, share
   });
 }
 
-/** Where a number is missing, the tooltip says why. */
 function drawNumbers(race, lane, { row, cells }, told, why, disturbed) {
   const t = race.now(lane);
   const x = lane === race.baseline ? told && t.tokens_per_s && 1 : race.speedup(lane);
@@ -105,7 +102,6 @@ function drawNumbers(race, lane, { row, cells }, told, why, disturbed) {
   put(cells.speed, fmt.speed(t.tokens_per_s));
   put(cells.tau, fmt.number(t.tau));
   put(cells.clock, fmt.seconds(t.decode_s || null));
-  // Times that other programs stretched cannot be compared by hand either.
   cells.speed.title = cells.clock.title = disturbed?.sentence ?? timed;
   row.classList.toggle('unsound', why !== null);
 }

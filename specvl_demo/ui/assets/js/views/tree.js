@@ -63,7 +63,6 @@ export class TreeView {
     if (own || off[nearest] <= NEAR) this.pick(Number(own ?? nearest));
   }
 
-  /** Arrows lead to the parent, the first child, the nodes above and below. */
   key(event) {
     if (!this.spots) return;
     const { depth, row, parent } = this.plan;
@@ -131,7 +130,6 @@ export class TreeView {
     this.markPicked();
   };
 
-  /** A small box shows it, or else the end of the round. */
   markPicked() {
     const { box, parts, picked, spots } = this;
     parts.forEach(({ node }, i) => {
@@ -146,7 +144,6 @@ export class TreeView {
     box.scrollLeft = Math.min(Math.max(scrollLeft, to - clientWidth), x - PAD.left);
   }
 
-  /** As the lane's widest tree needs: nothing jumps from round to round. */
   height(lane) {
     if (this.lane !== lane) {
       this.lane = lane;
@@ -209,7 +206,6 @@ export class TreeView {
     this.box.ariaLabel = W.tree.say(round.index, drafted - 1, tokens);
   }
 
-  /** A diamond for the target's own token, else a circle as large as it is likely. */
   drawNode(i, own, p, title) {
     const [x, y] = this.spots[i];
     const shape = own
@@ -251,7 +247,6 @@ function describe(round, i, own) {
   return W.tree.node(wordOf(tree, i), draft, target);
 }
 
-/** The target's own token included. */
 function countLeaves({ tree, path, tokens }) {
   const ends = leaves(tree);
   return ends.length + Number(tokens.at(-1).origin === 'target' && !ends.includes(path.at(-1)));
@@ -266,7 +261,6 @@ function layColumns(plan, words, prob, width) {
   return second.wide <= width ? second : attempt(FEWER_LETTERS, 2);
 }
 
-/** Where columns and words lie, words being cut to `most` letters. */
 function place(plan, words, prob, width, most, lines) {
   const deepest = Math.max(1, ...plan.depth);
   /** @type {number[]} */
@@ -328,13 +322,11 @@ const short = (text, most) => shown(text.length > most ? `${text.slice(0, most -
 const textAt = (role, x, y, text) =>
   svg(`text.${role}`, { x: x.toFixed(1), y: y.toFixed(1) }, text);
 
-/** Beside a leaf, above a node that has children. */
 function label(x, y, text, inner, high) {
   const above = high ? -20 : -7;
   return textAt('word', x + (inner ? 3 : 8), y + (inner ? above : 3.5), text);
 }
 
-/** Behind a leaf's text, below a node that has children. */
 const chance = (x, y, p, text, inner) =>
   inner
     ? textAt('chance', x - 8, y + 16, fmt.prob(p))

@@ -42,7 +42,6 @@ export class WhatIf {
     return { name, fill, label, value, node };
   }
 
-  /** Sliders begin at the recorded figures of the lane in focus. */
   load = () => {
     const { race } = this;
     const lane = race.focused;
@@ -124,7 +123,6 @@ export class WhatIf {
   };
 }
 
-/** As blocks: guessed tokens green, the target's own blue. */
 function drawRounds(node, rounds) {
   const wide = (n) => ({ style: { 'flex-grow': n } });
   const block = ({ kept }) =>

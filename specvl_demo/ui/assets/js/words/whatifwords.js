@@ -11,7 +11,7 @@ export const WHATIF = {
   was: (x) => `recorded: ${x}`,
   same: (s) => `As recorded: ${s}×.`,
   costs: (c, percent) => [
-    `A round has a fixed cost of ${c.fixed.toFixed(2)} autoregressive steps, plus ${c.perToken.toFixed(3)} for each of the ${c.drafted.toFixed(1)} tokens that it drafts on ${c.gamma} levels: ${c.rho.toFixed(2)} in total (mean of all timings). It yields ${c.tau.toFixed(2)} tokens.`,
+    `As recorded, a round has a fixed cost of ${c.fixed.toFixed(2)} autoregressive steps, plus ${c.perToken.toFixed(3)} for each of the ${c.drafted.toFixed(1)} tokens that it drafts on ${c.gamma} levels: ${c.rho.toFixed(2)} in total (mean of all timings). It yielded ${c.tau.toFixed(2)} tokens.`,
     c.even === null
       ? 'At these costs it would be no faster than autoregressive decoding even if every guess were kept.'
       : `It breaks even at ${percent(c.even)} kept guesses, of those checked.`,
@@ -30,7 +30,7 @@ export const WHATIF = {
   sliders: {
     quality: [
       'Kept guesses, of those checked',
-      'Of the checked guesses, the share that was kept or relaxed; none behind a rejected one is checked. A better drafter first gains the tokens that it almost guessed.',
+      'Of the checked guesses, the share that was kept or relaxed; none behind a rejected one is checked.',
     ],
     gamma: ['Draft length γ', 'How many tokens a round guesses, one after another.'],
     draft: [

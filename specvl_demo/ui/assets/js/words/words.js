@@ -79,7 +79,7 @@ export const W = {
     multimodal: 'picture',
     text: 'text only',
     'text-only': 'text only',
-    pruned: 'some patches',
+    pruned: 'fewer patches',
   },
   lane: {
     answer: (title) => `Answer of ${title}. Arrow keys walk through its tokens.`,
@@ -91,7 +91,7 @@ export const W = {
       'The large model alone, one token a pass (an “AR step”): the others are measured against it.',
     nearly: 'equal up to rounding',
     exactHelp: (dtype, weights) =>
-      `Its checks give the same numbers as plain steps ${weights ? `with the same ${weights}` : `in ${dtype}`} on the same machine, bit for bit: the answer is the autoregressive one.${dtype === 'float32' ? '' : ' On a GPU this is slower, for the autoregressive lane too.'}`,
+      `Its checks give the same numbers as plain steps ${weights ? `with the same ${weights}` : `in ${dtype}`} on the same machine, bit for bit: the answer is the autoregressive one.`,
     nearlyHelp: (dtype) =>
       `In ${dtype} a pass over many tokens rounds differently than one over one: where two tokens nearly tie, the answer may take the other. The command line’s --exact on is slower and exact.`,
     instead: (text) => `Let through; the target would have written “${text}”.`,
@@ -127,7 +127,8 @@ export const W = {
     where: 'Time goes to',
     whereHelp: 'Drafting, verifying, committing (keeping caches right), and the rest.',
     about: (x) => `about ${x.toFixed(1)}×`,
-    timed: (seconds) => `Timed ${seconds.length} times: ${seconds.join(', ')}`,
+    timed: (seconds) =>
+      `By the mean of ${seconds.length} timings (${seconds.join(', ')}); the replay and the rounds have the first`,
     unknown: (why) => `Speedup not measured: ${why}.`,
     alone: 'Nothing to compare it with',
     total: (x) => `${x}× in all`,
@@ -244,7 +245,7 @@ export const W = {
     close: 'Close the inspector',
     drafter: 'drafter',
     draws: ({ gap, overlap }) =>
-      `These two are after temperature and top-p, the table is before. Every token has a random number, fixed by the seed; the highest sum of that and log-probability wins${gap === null ? '' : `; the second was ${fmt.number(gap)} nats behind`}.${overlap === null ? '' : ` A drafter with the same numbers agrees at most ${fmt.percent(overlap)} of the time: the overlap of both distributions.`}`,
+      `After temperature and top-p, unlike the table. Every token has a random number, fixed by the seed; the highest sum of that and log-probability wins${gap === null ? '' : `; the second was ${fmt.number(gap)} nats behind`}.${overlap === null ? '' : ` A drafter with the same numbers agrees at most ${fmt.percent(overlap)} of the time: the overlap of both distributions.`}`,
     hint: 'Pick a token in an answer or in the tree to see where it comes from.',
     round: (i) => `Round ${i + 1}`,
     roundFacts: (drafted, kept, clock) => `${drafted} drafted, ${kept} kept, at ${clock}`,
@@ -262,7 +263,7 @@ export const W = {
     part: (i, origin) => `Part ${i}, ${origin}`,
     previous: 'Previous token',
     next: 'Next token',
-    candidates: 'Most likely tokens at this position',
+    candidates: 'Most likely tokens at this position (·: not among them)',
     candidate: 'candidate',
     light: 'This trace was recorded without candidates.',
     rounds: 'All rounds',
@@ -355,7 +356,7 @@ export const W = {
     back: 'Back',
     next: 'Next',
     text: 'The answer so far',
-    meanwhile: (text) => `Meanwhile, one token at a time: ${text}`,
+    meanwhile: (text, over) => `${over ? 'At its end' : 'Meanwhile'}, one token at a time: ${text}`,
     count: (i, n) => `${i} of ${n}`,
     keys: 'Arrow keys lead on and back, Escape leaves.',
     begin: (title, by) =>
@@ -363,10 +364,11 @@ export const W = {
     plain: `A large model is asked this. It writes one token after the other: ${TOKEN}.`,
     step: 'The large model writes one token.',
     nothing: 'Nothing is guessed here: the large model writes one token.',
+    why: ' (To read all weights from memory takes most of a large model’s step, for one token or for many.)',
     drafted: ({ drafted, branches, shown }, by) => {
       const all = `${by[0].toUpperCase()}${by.slice(1)} guesses ${spelt(drafted)} ${drafted === 1 ? 'token' : 'tokens'}`;
       if (branches > 1)
-        return `${all} on ${spelt(branches)} branches. The one that the large model follows is shown.`;
+        return `${all} on ${spelt(branches)} branches. On the one that the large model follows it guesses ${spelt(shown)}, shown here.`;
       return shown < drafted
         ? `${all}; the last ${spelt(drafted - shown)}, not shown, would follow the end.`
         : `${all}.`;
@@ -578,8 +580,8 @@ export const W = {
     unlinked:
       'This race is in your browser alone. Save its trace, which Open a trace shows anywhere, or its page.',
     copied: 'The code is on the clipboard.',
-    embedded:
-      'This server must run and allow your page (--frames); without it write src="race.html".',
+    embedded: (address) =>
+      `While this server runs and allows your page (--frames), src can be ${address} instead.`,
     embeddedFile: 'Save makes race.html, the page with this race: put that beside yours.',
     linkInBar: 'Copy the link from the address bar.',
     linkWithout: 'Your own pictures are not part of it.',
@@ -592,7 +594,7 @@ export const W = {
     watch: (title) => `Watch “${title}”`,
     nav: 'Methods',
     look: 'What to look for.',
-    verdict: 'The paper’s claim, tested here',
+    verdict: 'The paper’s claim, tested on drawn scenes (Compare has photographs)',
     first: 'Reading a race',
     origins: {
       draft: 'guessed, and exactly what the target would have written',
