@@ -83,7 +83,6 @@ function footOf(form, more, note) {
   return foot;
 }
 
-/** A text of the request. @param {'question' | 'system'} key */
 function textarea(form, key, more = {}) {
   const input = ({ target }) => {
     form.request[key] = target.value;

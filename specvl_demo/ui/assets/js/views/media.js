@@ -37,7 +37,6 @@ export function mediaWell(files) {
     const taken = media.map((item) => itemOf(files, item));
     const at = [...strip.children].indexOf(document.activeElement.parentNode);
     refill(strip, [...taken, ...pending.map((one, i) => h('li', preview(one), bars[i]))]);
-    // A removed one's focus goes on to the next, or to Upload.
     if (at >= 0) (strip.children[at]?.querySelector('button') ?? tools.firstChild).focus();
   });
   files.on('progress', () => files.pending.forEach(({ share }, i) => (bars[i].value = share)));
@@ -65,7 +64,6 @@ function itemOf(files, item) {
   );
 }
 
-/** Of a file on its way, from where it lies. */
 function preview({ kind, file }) {
   const url = URL.createObjectURL(file);
   const free = () => URL.revokeObjectURL(url);

@@ -25,7 +25,6 @@ export function track(race, painter) {
     const disturbed = doubts.find((why) => why?.kind === 'disturbed');
     node.classList.toggle('disturbed', disturbed !== undefined);
     node.classList.toggle('over', race.finished);
-    // Beside lanes that have no speedup, the plain one has none either.
     const timed = ({ plain }, i) => !plain && (!reasons[i] || hedged(reasons[i]));
     const told = race.list.some(timed);
     race.list.forEach((lane, i) => {
