@@ -420,9 +420,8 @@ def test_a_race_plays_as_a_story_step_by_step(opened):
     opened.keyboard.press("End")
     expect(caption).to_have_text(headline)
     assert text.inner_text().strip() == opened.evaluate("specvl.race.focused.text").strip()
-    plain = story.locator(".vl-rest").inner_text().partition("at a time:")[2].strip()
-    whole = opened.evaluate("specvl.race.baseline.text").strip()
-    assert plain == whole
+    plain = opened.evaluate("specvl.race.baseline.text").strip()
+    expect(story.locator(".vl-rest")).to_contain_text(plain)
     expect(story.get_by_role("button", name="Next")).to_be_disabled()
     opened.keyboard.press("Escape")
     expect(story).to_be_hidden()
@@ -440,7 +439,6 @@ def test_a_race_fills_the_screen_and_is_played_by_keys(opened):
         opened.keyboard.press("ArrowRight")
     expect(room.locator(".vl-badge")).to_have_text("one at a time is here")
     expect(room.locator("img")).to_have_count(1)
-    expect(room.locator(".relaxed")).to_be_hidden()
     assert opened.evaluate("specvl.race.roundsShown(specvl.race.focused)") == 3
     opened.keyboard.press("End")
     expect(room).to_contain_text("faster to write")
