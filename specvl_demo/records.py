@@ -142,13 +142,13 @@ class Chart(_RecordPart, frozen=True):
     shade: What each round accepted, behind the lines.
     tint: Each accepted word has the colour of the line of the view that gave it most probability,
     weighted by the first series.
-    y_right: Of earlier versions; not drawn.
+    y_right: Of earlier versions; not drawn. Their kind "stack" is drawn as steps.
     """
 
     id: str
     title: str
     help: str
-    kind: Literal["lines", "steps", "points", "trees"]
+    kind: Literal["lines", "steps", "stack", "points", "trees"]
     series: Annotated[list[ChartSeries], Meta(max_length=16)]
     y: str
     y_range: tuple[Float, Float] | None = None

@@ -80,13 +80,13 @@ interface ViewSeen {
  * shade: What each round accepted, behind the lines.
  * tint: Each accepted word has the colour of the line of the view that gave it most probability,
  * weighted by the first series.
- * y_right: Of earlier versions; not drawn.
+ * y_right: Of earlier versions; not drawn. Their kind "stack" is drawn as steps.
  */
 interface Chart {
   id: string;
   title: string;
   help: string;
-  kind: 'lines' | 'points' | 'steps' | 'trees';
+  kind: 'lines' | 'points' | 'stack' | 'steps' | 'trees';
   series: ChartSeries[];
   y: string;
   y_range?: [number, number] | null;

@@ -4,6 +4,7 @@ import { overScreen, tool } from './back.js';
 import { h, iconButton, put, refill } from './dom.js';
 import { headline, tellIn } from './headline.js';
 import { legendOf } from './lane.js';
+import { strip } from './strip.js';
 import { laid } from '../records/text.js';
 import { stills } from './tiles.js';
 import { doubt, hedged } from '../records/verdict.js';
@@ -34,7 +35,7 @@ export function chase(replay, painter) {
   const says = h('p.vl-headline');
   const head = h('div.vl-story-head', pictures, question, legend);
   const stage = h('div.vl-story-stage', head, lanes, says);
-  const { dialog, fill } = overScreen(W.chase, moves, stage, tools);
+  const { dialog, fill } = overScreen(W.chase, moves, [stage, strip(race, painter)], tools);
   let rows = [];
 
   const draw = () => {
