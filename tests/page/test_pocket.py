@@ -80,7 +80,7 @@ def test_an_example_is_described_twice_and_equally_then_drawn(real):
         )
         expect(card.locator(".vl-draw b")).to_have_count(2)
         expect(card.locator(".vl-draws")).to_contain_text("nats behind")
-        expect(card.locator(".vl-draws")).to_contain_text("These two are after temperature")
+        expect(card.locator(".vl-draws")).to_contain_text("After temperature and")
 
 
 @pytest.mark.slow
