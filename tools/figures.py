@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Collection
 from difflib import ndiff
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,9 @@ METHODS = re.compile(r"(<!-- methods: (\w+) -->\n).*?(<!-- methods end -->)", re
 SLOWER = re.compile(r"(<!-- slower: (\w+) -->\n).*?(<!-- slower end -->)", re.S)
 BY_KIND = {"photo"}
 """Records in whose table each kind of question has a column."""
+PLAIN = "text"
+"""The kind of the questions without pictures."""
+ABOUT_PICTURES = "about pictures"
 FAR_APART = 0.25
 """Range of AR's rates over their median above which a row is marked as a rough one."""
 ROUGH = (
@@ -114,19 +118,45 @@ def pairs() -> str:
     lines = [" | ".join(heads), " | ".join(["---", *["--:"] * (len(heads) - 1)])]
     for title, name in PAIRS.items():
         record = _record(name)
-        lossless = [row for row in _own(record) if row["identical_to_ar"]]
-        fastest = max(lossless, key=lambda row: row["speedup_vs_ar"])
-        best = fastest["method"]
-        columns = ("tokens_per_s", "tau", "speedup_vs_ar", "speedup_vs_hf_generate")
-        *figures, library = (figure(record, best, column, None) for column in columns)
-        plain = figure(record, "ar", "tokens_per_s", None)
-        interval = _interval(fastest) or ""
-        lines.append(" | ".join((title, plain, f"`{best}`", *figures, interval, library)))
+        rows = [row for row in _own(record) if row["identical_to_ar"]]
+        if name in BY_KIND:
+            pair = title.partition(":")[0]
+            pictures = rows[0]["by_kind"].keys() - {PLAIN}
+            lines.append(_fastest(f"{pair}: {ABOUT_PICTURES}", _of_kinds(rows, pictures)))
+            lines.append(_fastest(f"{pair}: plain text", _of_kinds(rows, {PLAIN})))
+            title = f"{pair}: both"
+        lines.append(_fastest(title, rows))
     table = "".join(f"| {line} |\n" for line in lines)
     records = {title.partition(":")[0]: _record(name) for title, name in PAIRS.items()}
     ran = {LIBRARY.format(**record["machine"]) for record in records.values()}
     counts = "; ".join(f"{title}: {_question_count(record)}" for title, record in records.items())
     return f"{table}\n{counts}. {INTERVAL} {' '.join(sorted(ran))}\n"
+
+
+def _fastest(title: str, lossless: list[dict[str, Any]]) -> str:
+    """Return the cells of the fastest of these rows, after AR's speed, which is one of them."""
+    best = max(lossless, key=lambda row: row["speedup_vs_ar"])
+    columns = ("tokens_per_s", "tau", "speedup_vs_ar")
+    figures = [_rounded(best[column]) for column in columns]
+    plain = next(row["tokens_per_s"] for row in lossless if row["method"] == "ar")
+    library = best.get("speedup_vs_hf_generate")
+    last = _interval(best) or "", "" if library is None else _rounded(library)
+    return " | ".join((title, _rounded(plain), f"`{best['method']}`", *figures, *last))
+
+
+def _of_kinds(rows: list[dict[str, Any]], kinds: Collection[str]) -> list[dict[str, Any]]:
+    """Return the methods' figures over these kinds of questions together, by tokens."""
+    made = []
+    for row in rows:
+        parts = [part for kind, part in row["by_kind"].items() if kind in kinds]
+        tokens = sum(part["tokens"] for part in parts)
+        rate, tau = (
+            tokens / sum(part["tokens"] / part[column] for part in parts)
+            for column in ("tokens_per_s", "tau")
+        )
+        made.append({"method": row["method"], "tokens_per_s": rate, "tau": tau})
+    plain = next(row["tokens_per_s"] for row in made if row["method"] == "ar")
+    return [row | {"speedup_vs_ar": row["tokens_per_s"] / plain} for row in made]
 
 
 def processors() -> str:
@@ -151,6 +181,8 @@ def methods(name: str) -> str:
     record = _record(name)
     columns = {"tau": "τ", "tokens_per_s": "tokens/s", "speedup_vs_ar": "× AR"}
     kinds = list(record["rows"][0]["by_kind"]) if name in BY_KIND else []
+    pictures = _of_kinds(_own(record), [kind for kind in kinds if kind != PLAIN]) if kinds else []
+    about_pictures = {row["method"]: row["speedup_vs_ar"] for row in pictures}
     table = []
     for row, named in zip(record["rows"], page_of(record).tables[0][1], strict=True):
         if not row.get("tokens_per_s"):
@@ -158,6 +190,8 @@ def methods(name: str) -> str:
         cells = {title: named.get(title) for title in ("method", "drafts")}
         cells |= {title: row.get(key) for key, title in columns.items()}
         cells |= {"95 %": _interval(row), "× HF generate": row.get("speedup_vs_hf_generate")}
+        if kinds:
+            cells[ABOUT_PICTURES] = about_pictures.get(row["method"])
         by_kind = row.get("by_kind", {})
         cells |= {kind: by_kind.get(kind, {}).get("speedup_vs_ar") for kind in kinds}
         table.append(cells | {"same as AR": named.get("same as AR")})
