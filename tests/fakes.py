@@ -52,11 +52,8 @@ class TableTarget:
     name: str = "table"
 
     def __post_init__(self) -> None:
-        size = self.table.shape[0]
-        self.vocabulary = Vocabulary(size, eos=self.eos)
-        self.decoder = SimpleNamespace(
-            device=torch.device("cpu"), dtype=torch.float32, vocab=size, width=1, n_layers=1
-        )
+        self.vocabulary = Vocabulary(self.table.shape[0], eos=self.eos)
+        self.decoder = SimpleNamespace(device=torch.device("cpu"), dtype=torch.float32)
         self.sessions: list[TableSession] = []
 
     def encode(self, prompt: Prompt) -> Encoded:
@@ -94,7 +91,6 @@ class TableSession:
     def __init__(self, target: TableTarget, prompt: Sequence[int]) -> None:
         self.target = target
         self.decided = list(prompt[:-1])
-        self.deepest = 0
 
     @property
     def length(self) -> int:
@@ -102,7 +98,6 @@ class TableSession:
 
     def score(self, tree: DraftTree) -> Scores:
         self.tree = tree
-        self.deepest = max(self.deepest, *tree.shape.depth)
         return Scores(self.target.table[tree.tokens], torch.zeros(len(tree), 1))
 
     def commit(self, path: Sequence[int]) -> None:
@@ -129,9 +124,7 @@ class TableDrafter(Drafter):
         return self.table[tokens]
 
 
-def table_prompt(last: int = 0) -> Prompt:
-    ids = torch.tensor([0, last])
-    return Prompt(ids, torch.zeros(2, dtype=torch.bool), {}, text="?")
+TABLE_PROMPT = Prompt(torch.tensor([0, 0]), torch.zeros(2, dtype=torch.bool), {}, text="?")
 
 
 def parts(drafter: object | None = None, policy: object | None = None, name: str = "fake") -> Parts:

@@ -17,6 +17,7 @@ from specvl_demo.methods.heads.blocks import CrossAttention
 from specvl_demo.methods.level_calls import LevelCalls
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import Round
+from tests.shared.tiny import rounds_of
 
 by_our_kernels = pytest.mark.skipif(not kernels.available(), reason="our kernels do not run here")
 
@@ -47,7 +48,7 @@ def pair() -> sv.Pair:
 
 def rounds(pair: sv.Pair, method: str, settings: dict[str, Any]) -> list[Round]:
     race = pair.race("Describe both pictures.", PICTURES, [], [method], {method: settings}, 60)
-    return [record for record in race if isinstance(record, Round) and record.lane != "ar"]
+    return [round_ for round_ in rounds_of(race) if round_.lane != "ar"]
 
 
 def assert_alike(some: list[Round], others: list[Round]) -> None:

@@ -18,7 +18,6 @@ from transformers import (
 )
 
 from specvl_demo.core import highest, noise, sampling
-from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.sampling import Sampler, Sampling, probabilities
 from specvl_demo.core.tree import DraftTree, TreeShape, chain
 from specvl_demo.core.types import Scores, Target
@@ -28,7 +27,7 @@ from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMSession, VLMTarget
 from tests.cuda import Launches, OnDeviceOnly
 from tests.fakes import TableDrafter, parts
-from tests.shared.tiny import EOS, ask, ids_of, tiny_llava, tiny_prompt
+from tests.shared.tiny import EOS, ask, ids_of, run_lane, tiny_llava, tiny_prompt
 
 
 class Walk(NamedTuple):
@@ -176,9 +175,9 @@ def test_the_plain_answer_is_the_librarys(target: Target, settings: Any, library
         **{name: value for name, value in library.items() if name != "openai"},
     )[0, len(prompt) :].tolist()
     request = ask(target, prompt, sampling=Sampling(**settings))
-    assert ids_of(race([Lane("ar", parts(), SharedPrefill(request))])) == expected
+    assert ids_of(run_lane(parts(), request)) == expected
     bare = ask(target, prompt, sampling=Sampling(**dict(list(settings.items())[1:])))
-    assert ids_of(race([Lane("ar", parts(), SharedPrefill(bare))])) != expected
+    assert ids_of(run_lane(parts(), bare)) != expected
 
 
 def test_the_smallest_temperature_takes_the_likeliest_token():
@@ -228,7 +227,7 @@ def answers(target: Target, seed: int) -> list[list[int]]:
     for policy in POLICIES.values():
         request = ask(target, tiny_prompt(), sampling=Sampling(1.0, seed=seed), max_new_tokens=12)
         made = replace(parts(TableDrafter(table), policy()), draws="shared")
-        said.append(ids_of(race([Lane("lane", made, SharedPrefill(request))])))
+        said.append(ids_of(run_lane(made, request)))
     return said
 
 

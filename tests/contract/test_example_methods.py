@@ -14,14 +14,13 @@ import pytest
 import torch
 
 from specvl_demo import pairs, records
-from specvl_demo.core.engine import Lane, SharedPrefill, race
 from specvl_demo.core.tree import DraftTree, chain
 from specvl_demo.core.types import Prompt, Scores
 from specvl_demo.methods import base
 from specvl_demo.places import ROOT
 from tests.fakes import TableTarget
 from tests.shared.server import run_python
-from tests.shared.tiny import ask, ids_of
+from tests.shared.tiny import ask, ids_of, rounds_of, run_lane
 
 FOLDER = ROOT / "examples" / "methods"
 SIZE = 12
@@ -63,9 +62,8 @@ def test_suffix_drafts_what_followed_the_longest_ending_before():
     ids = torch.cat((steps, steps[:3]))
     prompt = Prompt(ids, torch.zeros(len(ids), dtype=torch.bool), {}, "?")
     parts = base.build_parts(base.choose("suffix"), base.Models(target, {}, {}))
-    rows = list(race([Lane("suffix", parts, SharedPrefill(ask(target, prompt)))]))
-    assert ids_of(rows) == [i % SIZE for i in range(3, 27)]
-    rounds = [row for row in rows if isinstance(row, records.Round)]
+    rounds = rounds_of(run_lane(parts, ask(target, prompt)))
+    assert ids_of(rounds) == [i % SIZE for i in range(3, 27)]
     assert rounds[0].notes["matched"] == 3 and len(rounds) <= 24 / 3
     assert all(round_.n_accepted for round_ in rounds[:-1])
 
@@ -132,7 +130,7 @@ def test_the_commands_of_the_page_run_and_the_page_offers_the_method(tmp_path: P
     begin = begins["growing"]
     assert [chart.id for chart in begin.charts] == ["growing"]
     assert begin.settings["shrink_to"] == 0.3
-    rounds = [r for r in told if isinstance(r, records.Round)]
+    rounds = rounds_of(told)
     text = {a: "".join(t.text for r in rounds if r.lane == a for t in r.tokens) for a in begins}
     assert text["growing"] == text["ar"]
     assert any(r.n_accepted > 1 for r in rounds if r.lane == "growing")

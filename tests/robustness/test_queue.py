@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from specvl_demo.records import Round
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.workers import ProcessWorker
 from tests.page import fake_page
 from tests.robustness.support import Guest, computed, job, saved, until
+from tests.shared.tiny import rounds_of
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ def test_a_worker_that_ends_in_the_middle_takes_no_other_visitors_run_along(
     guest.until("done")
     (error,) = guest.of("error")
     assert said in error["text"]
-    assert sum(isinstance(record, Round) for record in saved(guest, tmp_path)) == 5
+    assert len(rounds_of(saved(guest, tmp_path))) == 5
     # Nothing of the others is lost, although the first of them may have been handed to the dying
     # process.
     for number, other in enumerate(waiting):

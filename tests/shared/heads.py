@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from specvl_demo.core.engine import Lane, Parts, SharedPrefill, race
+from specvl_demo.core.engine import Parts, SharedPrefill
 from specvl_demo.core.types import Drafter, LaneStart, Prompt
 from specvl_demo.core.verification import LosslessVerifier
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
 from specvl_demo.methods.heads.files import canonical_tensor_name
 from specvl_demo.records import Round
-from tests.shared.tiny import VOCAB, ask, ids_of
+from tests.shared.tiny import VOCAB, ask, ids_of, rounds_of, run_lane
 
 D, FFN, N_DRAFT = 64, 96, 40
 """Widths of heads, and the words of an EAGLE-3 head's vocabulary."""
@@ -180,6 +180,5 @@ def decode(
 ) -> tuple[list[int], list[Round]]:
     """A whole answer, and its rounds."""
     parts = Parts("head", "head", True, {}, drafter or Drafter(), policy, LosslessVerifier())
-    records = list(race([Lane("head", parts, SharedPrefill(ask(target, prompt, **changes)))]))
-    rounds = [r for r in records if isinstance(r, Round)]
+    rounds = rounds_of(run_lane(parts, ask(target, prompt, **changes)))
     return ids_of(rounds), rounds

@@ -1,4 +1,4 @@
-"""Tiny random models in the shape of the pocket pair, prompts for them, and requests."""
+"""Tiny random models in the shape of the pocket pair, prompts for them, requests and answers."""
 
 import copy
 from collections.abc import Iterable, Sequence
@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 
 from specvl_demo.core.detokenizer import TokenTexts
-from specvl_demo.core.engine import Request
+from specvl_demo.core.engine import Lane, Parts, Request, SharedPrefill, race
 from specvl_demo.core.types import Prompt
-from specvl_demo.records import Round, Span
+from specvl_demo.records import Record, Round, Span
 
 VOCAB, EOS, IMAGE = 160, 2, 3
 PER_IMAGE = 9
@@ -100,6 +100,15 @@ def ask(target: object, prompt: Prompt, **changes: object) -> Request:
     return replace(request, **changes)
 
 
+def run_lane(parts: Parts, request: Request) -> list[Record]:
+    """All records of one lane that races alone."""
+    return list(race([Lane(parts.method, parts, SharedPrefill(request))]))
+
+
+def rounds_of(records: Iterable[object]) -> list[Round]:
+    return [record for record in records if isinstance(record, Round)]
+
+
 def ids_of(records: Iterable[object]) -> list[int]:
     """The tokens of an answer."""
-    return [token.id for record in records if isinstance(record, Round) for token in record.tokens]
+    return [token.id for round_ in rounds_of(records) for token in round_.tokens]

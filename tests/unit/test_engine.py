@@ -25,36 +25,26 @@ from specvl_demo.methods.sage import EntropyTree, SageSettings
 from specvl_demo.options import Sampling
 from specvl_demo.records import Begin, Round
 from specvl_demo.report import tables
-from tests.fakes import TableDrafter, TableTarget, parts, table_prompt
+from tests.fakes import TABLE_PROMPT, TableDrafter, TableTarget, parts
 from tests.shared.refusals import refuses
 from tests.shared.samplings import drawn_sampling
-from tests.shared.tiny import spell
+from tests.shared.tiny import ask, ids_of, rounds_of, run_lane
 
 V = 8
 # After token i the target says i + 1, and 0 after the last.
 CYCLE = torch.eye(V).roll(1, dims=1) * 9.0
 
 
-def request(target: TableTarget, n: int = 10, last: int = 0, **changes: object) -> Request:
-    return Request("r", table_prompt(last), target, TokenTexts(spell), max_new_tokens=n, **changes)
-
-
-def run(
-    asked: Request, drafter: TableDrafter | None = None, policy: Any = None, name: str = "l"
-) -> list[records.Record]:
-    """One lane alone, all its records."""
-    return list(race([Lane(name, parts(drafter, policy), SharedPrefill(asked))]))
+def request(target: TableTarget, n: int = 10, **changes: object) -> Request:
+    return ask(target, TABLE_PROMPT, max_new_tokens=n, **changes)
 
 
 def chained(
     target: TableTarget, n: int, gamma: int, table: torch.Tensor = CYCLE, **changes: object
 ) -> list[Any]:
     """The records of a chain drafted by a table."""
-    return run(request(target, n, **changes), TableDrafter(table), Chain(ChainSettings(gamma)))
-
-
-def ids(found: list[records.Record]) -> list[int]:
-    return [token.id for r in found if isinstance(r, Round) for token in r.tokens]
+    made = parts(TableDrafter(table), Chain(ChainSettings(gamma)))
+    return run_lane(made, request(target, n, **changes))
 
 
 RANKS = [(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 0, 1), (0, 0, 0, 0)]
@@ -93,12 +83,12 @@ def test_random_drafts_never_change_the_answer():
         target, n = TableTarget(logits, eos=eos), rng.randint(1, 24)
         how = drawn_sampling(rng, rng.choice((0.0, 0.9, 1.4)), rng.choice((0.0, 0.35)))
         asked = request(target, n, sampling=how, detail="light")
-        plain = run(asked)
+        plain = run_lane(parts(), asked)
         drafter = TableDrafter(random_table(rng, near=logits))
         made = replace(parts(drafter, random_policy(rng)), draws=rng.choice(("argmax", "shared")))
-        found = list(race([Lane("l", made, SharedPrefill(asked))]))
-        said, stop = ids(found), found[-1].stop
-        assert (said, stop) == (ids(plain), plain[-1].stop), seed
+        found = run_lane(made, asked)
+        said, stop = ids_of(found), found[-1].stop
+        assert (said, stop) == (ids_of(plain), plain[-1].stop), seed
         (lane,), (plain_lane,) = records.gather_lanes(found), records.gather_lanes(plain)
         assert lane.text == plain_lane.text
         assert stop in ("stop", "eos" if said[-1] in eos else "length") and not eos & set(said[:-1])
@@ -124,13 +114,13 @@ def test_drafts_are_processed_as_the_target_is(policy: Policy, temperature: floa
     how = Sampling(temperature, presence_penalty=1.5, frequency_penalty=0.7, **cuts)
     query = request(TableTarget(table, eos=frozenset({3})), 24, sampling=how)
     made = replace(parts(TableDrafter(table), policy), draws="shared")
-    rounds = [r for r in race([Lane("l", made, SharedPrefill(query))]) if isinstance(r, Round)]
-    assert [r.n_accepted for r in rounds] == [4, 4, 4, 4, 3]
+    assert [r.n_accepted for r in rounds_of(run_lane(made, query))] == [4, 4, 4, 4, 3]
 
 
 def test_log_probabilities_are_told_before_and_after_all_processing():
     how = Sampling(0.5, seed=1, top_k=2, presence_penalty=1.0, logprobs=3, logit_bias={0: 2.0})
-    (lane,) = records.gather_lanes(run(request(TableTarget(CYCLE / 4), 3, sampling=how)))
+    asked = request(TableTarget(CYCLE / 4), 3, sampling=how)
+    (lane,) = records.gather_lanes(run_lane(parts(), asked))
     last, written = 0, []
     for row in tables.lane_row(lane)["logprobs"]:
         before, logits = (CYCLE / 4)[last].log_softmax(-1), (CYCLE / 4)[last].clone()
@@ -225,7 +215,7 @@ class Careless(Chain):
 def test_a_policy_that_names_rows_without_draws_is_refused():
     asked = request(TableTarget(CYCLE), sampling=Sampling(1.0))
     made = replace(parts(TableDrafter(CYCLE), Careless(ChainSettings(3))), draws="shared")
-    refuses("once after every `extend`", list, race([Lane("l", made, SharedPrefill(asked))]))
+    refuses("once after every `extend`", run_lane, made, asked)
 
 
 def test_light_records_keep_the_tree_and_leave_out_the_rest():
@@ -237,8 +227,8 @@ def test_light_records_keep_the_tree_and_leave_out_the_rest():
 def test_a_cancelled_request_stops_before_its_next_round():
     calls = iter([False, False, True])
     target = TableTarget(CYCLE)
-    found = run(request(target, 10, cancelled=lambda: next(calls)))
-    assert ids(found) == [1, 2]
+    found = run_lane(parts(), request(target, 10, cancelled=lambda: next(calls)))
+    assert ids_of(found) == [1, 2]
     assert found[-1].stop == "cancelled" and found[-1].totals.n_rounds == 2
 
 
@@ -264,8 +254,8 @@ def test_a_race_always_advances_the_lane_that_is_furthest_behind():
             running.remove(record.lane)
     assert not running
     for name in clocks:
-        alone = ids(run(request(costly(1.0), 20), name=name))
-        assert ids([record for record in found if record.lane == name]) == alone
+        alone = ids_of(run_lane(parts(), request(costly(1.0), 20)))
+        assert ids_of(record for record in found if record.lane == name) == alone
 
 
 def test_a_request_and_a_prompt_refuse_what_cannot_be():

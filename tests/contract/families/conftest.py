@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
+from specvl_demo.core.engine import Request
 from specvl_demo.core.types import Prompt
 from specvl_demo.methods.base import Models, build_parts, choose
 from specvl_demo.question import Question
@@ -17,7 +17,7 @@ from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.prompts import PromptBuilder, VideoFrames
 from specvl_demo.vlm.target import VLMTarget
 from tests.shared import zoo
-from tests.shared.tiny import ids_of, noisy
+from tests.shared.tiny import ids_of, noisy, run_lane
 
 TOKENS = 14
 OFTEN = (
@@ -48,14 +48,16 @@ def often(families: Iterable[str]) -> list[Any]:
 
 @dataclass
 class Here:
-    """One family, loaded as the loader would. library: the same model, untouched by this engine."""
+    """One family, loaded as the loader would. library: the same model, untouched by this engine.
+    pools: as `zoo.Family` has it.
+    """
 
     name: str
     library: torch.nn.Module
     prompter: PromptBuilder
     target: VLMTarget
     models: Models
-    family: zoo.Family
+    pools: bool
     _references: dict[str, tuple[list[int], torch.Tensor]] = field(default_factory=dict)
     _prompts: dict[str, Prompt] = field(default_factory=dict)
 
@@ -94,20 +96,24 @@ class Here:
         texts = self.prompter.token_texts()
         request = Request("test", self.prompt(shown), self.target, texts, max_new_tokens=TOKENS)
         parts = build_parts(choose(method, settings), models or self.models)
-        records = list(race([Lane(method, parts, SharedPrefill(request))]))
+        records = run_lane(parts, request)
         return ids_of(records), records
 
 
 @cache
 def load(name: str) -> Here:
-    (library, processor), (model, _) = zoo.build(name), zoo.build(name)
+    recurrent = name in zoo.RECURRENT
+    (library, processor), (model, _) = (zoo.build(name, make=zoo.RECURRENT.get(name)) for _ in "ab")
     prompter = PromptBuilder(processor, model)
-    # The library's decoder as target; where the lean one can run, it drafts: both kinds are held
-    # here.
-    target = VLMTarget(VLM(model, name, prompter.special_ids, backend="hf"))
-    small = VLM(noisy(model, 0.08), name + " with noise", prompter.special_ids)
+    # The library's decoder as target, but for layers with a state; where the lean one can run, it
+    # drafts: both kinds are held here.
+    vlm = VLM(model, name, prompter.special_ids, backend="auto" if recurrent else "hf")
+    noise = 0.02 if recurrent else 0.08
+    small = VLM(noisy(model, noise), name + " with noise", prompter.special_ids)
+    target = VLMTarget(vlm, batch_invariant=recurrent)
     models = Models(target, {"small": small}, prompter.word_ids())
-    return Here(name, library, prompter, target, models, zoo.FAMILIES[name])
+    pools = not recurrent and zoo.FAMILIES[name].pools
+    return Here(name, library, prompter, target, models, pools)
 
 
 @pytest.fixture(params=often(zoo.FAMILIES))

@@ -33,7 +33,7 @@ from specvl_demo.methods.views import (
     TextView,
 )
 from specvl_demo.question import Question
-from specvl_demo.records import Begin, Round
+from specvl_demo.records import Begin
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.layouts import visual_runs
 from specvl_demo.vlm.prompts import PromptBuilder
@@ -41,6 +41,7 @@ from specvl_demo.vlm.target import VLMTarget
 from tests.contract.families.conftest import SHOWN, TOKENS, Here, load, often
 from tests.shared import zoo
 from tests.shared.refusals import refuses
+from tests.shared.tiny import rounds_of
 
 pytest.importorskip("torchvision", reason="most processors of these families need torchvision")
 
@@ -55,10 +56,6 @@ LOSSLESS = {
 }
 WELL_INFORMED = ("static tree", "four views")
 """Methods whose drafter, the target with noise, sees all that the target sees: right at times."""
-
-
-def rounds(records: list[Any]) -> list[Round]:
-    return [record for record in records if isinstance(record, Round)]
 
 
 @shown
@@ -86,17 +83,17 @@ def test_lossless_methods_give_the_plain_answer(here: Here, shown: str, method: 
     name, settings = LOSSLESS[method]
     answer, records = here.answer(name, shown, **settings)
     assert answer == here.reference(shown)[0]
-    drafted = [len(round_.tree.tokens) > 1 for round_ in rounds(records)]
+    drafted = [len(round_.tree.tokens) > 1 for round_ in rounds_of(records)]
     assert any(drafted), "nothing was ever drafted"
     if method in WELL_INFORMED:
-        assert len(rounds(records)) < TOKENS, "nothing drafted was ever accepted"
+        assert len(rounds_of(records)) < TOKENS, "nothing drafted was ever accepted"
 
 
 @seen
 def test_a_pooled_picture_is_served_or_refused_in_a_sentence(here: Here, shown: str):
     """Where no features lie one to one under a family's visual tokens, nothing is averaged."""
     settings = {"views": "multimodal+pooled", "policy": "beam"}
-    if here.family.pools:
+    if here.pools:
         answer, records = here.answer("tabed", shown, **settings)
         assert answer == here.reference(shown)[0]
         seen_by = {one.view: one for one in records[0].seen}
@@ -120,7 +117,7 @@ def test_a_drafter_that_is_the_target_is_never_corrected(here: Here, shown: str,
     """Positions, masks and cache of the drafting side are right: its guess is the target's word."""
     answer, records = here.answer("custom", shown, drafter="self", policy=policy)
     assert answer == here.reference(shown)[0]
-    for round_ in rounds(records)[:-1]:
+    for round_ in rounds_of(records)[:-1]:
         # A random model may say a placeholder, which is never drafted.
         assert len(round_.tokens) == 6 or round_.tokens[-1].id in here.target.vlm.placeholders
 
@@ -187,7 +184,7 @@ def test_views_in_one_batch_say_what_the_library_says_of_each(here: Here, shown:
         SaidCaptions(prefix, (), ()),
         PrunedView(PrunedSettings(0.5, 0.5)),
     ]
-    if here.family.pools:
+    if here.pools:
         views.append(PooledView())
     contexts = [view.build_context(encoded, vlm, None) for view in views]
     root, wrong, right, last = int(prompt.ids[-1]), 7, 11, 13
@@ -207,7 +204,7 @@ def test_views_in_one_batch_say_what_the_library_says_of_each(here: Here, shown:
         _without(vlm, encoded, ((*prefix, *caption) for caption in CAPTIONS), behind),
         _pruned(vlm, prompt.inputs, contexts[3], behind),
     ]
-    if here.family.pools:
+    if here.pools:
         wanted.append(_pooled(vlm, encoded, contexts[4], behind))
     scale = float(wanted[0].abs().max())
     for view, mine, theirs in zip(views, said, wanted, strict=True):

@@ -4,24 +4,18 @@ rejected; branches are refused.
 Tiny random models of the real classes with their real processor, in float32.
 """
 
-from functools import cache
-
 import pytest
 
 from specvl_demo import pairs
 from specvl_demo.decoders import recurrent
 from specvl_demo.methods.base import Models
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.records import Round
 from specvl_demo.serving import choosing
-from specvl_demo.vlm.encoder import VLM
-from specvl_demo.vlm.prompts import PromptBuilder
-from specvl_demo.vlm.target import VLMTarget
-from tests.contract.families.conftest import SHOWN, TOKENS, Here, often
+from tests.contract.families.conftest import SHOWN, TOKENS, Here, load, often
 from tests.shared import zoo
 from tests.shared.heads import built
 from tests.shared.refusals import refuses
-from tests.shared.tiny import noisy
+from tests.shared.tiny import rounds_of
 
 pytest.importorskip("torchvision", reason="the processor of this family needs torchvision")
 
@@ -32,17 +26,6 @@ CHAINS = {
     "itself": ("custom", {"drafter": "self", "policy": "chain"}),
     "prompt lookup": ("ngram", {}),
 }
-
-
-@cache
-def load(name: str) -> Here:
-    (library, processor), (model, _) = (zoo.build(name, make=zoo.RECURRENT[name]) for _ in "ab")
-    prompter = PromptBuilder(processor, model)
-    target = VLMTarget(VLM(model, name, prompter.special_ids), batch_invariant=True)
-    small = VLM(noisy(model, 0.02), name + " with noise", prompter.special_ids)
-    models = Models(target, {"small": small}, prompter.word_ids())
-    family = zoo.Family(lambda: (model, processor))
-    return Here(name, library, prompter, target, models, family)
 
 
 @pytest.fixture(params=often(zoo.RECURRENT))
@@ -68,7 +51,7 @@ def test_chains_give_the_plain_answer(here: Here, shown: str, method: str, most:
     name, settings = CHAINS[method]
     answer, records = here.answer(name, shown, **settings)
     assert answer == here.reference(shown)[0]
-    rounds = [record for record in records if isinstance(record, Round)]
+    rounds = rounds_of(records)
     if method == "chain":
         rejected = [len(round_.tree.tokens) - len(round_.path) for round_ in rounds]
         assert any(rejected) and len(rounds) < TOKENS, "nothing was rejected, or nothing accepted"
@@ -85,7 +68,7 @@ def test_a_block_drafter_gives_the_plain_answer(here: Here):
     models = Models(here.target, {"dflash": head})
     answer, records = here.answer("dflash", "picture", models, gamma=3)
     assert answer == here.reference("picture")[0]
-    assert any(len(record.tree.tokens) == 4 for record in records if isinstance(record, Round))
+    assert any(len(round_.tree.tokens) == 4 for round_ in rounds_of(records))
 
 
 def test_branches_are_refused_in_a_sentence(here: Here):

@@ -21,7 +21,7 @@ from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.methods.native import AssistantDrafter
 from specvl_demo.question import Question
-from specvl_demo.records import Begin, Round
+from specvl_demo.records import Begin
 from specvl_demo.serving import choosing, loader
 from specvl_demo.serving.custom import custom_pair
 from specvl_demo.serving.loaded import LoadedPair
@@ -30,7 +30,7 @@ from tests.contract.families.conftest import often
 from tests.shared import zoo
 from tests.shared.heads import begun
 from tests.shared.refusals import refuses
-from tests.shared.tiny import ask, ids_of
+from tests.shared.tiny import ask, ids_of, rounds_of
 
 pytest.importorskip("torchvision", reason="the processors of these families need torchvision")
 if not hasattr(hf, "Gemma4AssistantForCausalLM"):
@@ -124,7 +124,7 @@ def check_answer(
     ]
     records = list(race(lanes))
     assert all(begin.lossless for begin in records if isinstance(begin, Begin))
-    rounds = [record for record in records if isinstance(record, Round)]
+    rounds = rounds_of(records)
     plain, drafted = (ids_of(r for r in rounds if r.lane == lane) for lane in ("ar", method))
     assert drafted == plain and len(plain) == TOKENS
     assert any(len(round_.tree.tokens) == nodes for round_ in rounds if round_.lane == method)
