@@ -8,6 +8,7 @@ import gc
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 # What somebody fetched must not change recorded answers: the photo pair is tested where a test asks
 # for its weights.
@@ -18,8 +19,9 @@ import torch
 
 from specvl_demo.core.types import Prompt
 from specvl_demo.places import ROOT
+from tests.shared.pocketlike import save_pair
 from tests.shared.server import server
-from tests.shared.tiny import ask, ids_of, noisy, tiny_llava
+from tests.shared.tiny import ask, ids_of, noisy, run_lane, tiny_llava
 
 
 def second_try(why: str) -> pytest.MarkDecorator:
@@ -89,6 +91,12 @@ def unrounded(monkeypatch) -> None:
 
 
 @pytest.fixture(scope="session")
+def saved_pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random pair on disk, which nobody changes."""
+    return save_pair(tmp_path_factory.mktemp("pair"))
+
+
+@pytest.fixture(scope="session")
 def llava() -> torch.nn.Module:
     return tiny_llava()
 
@@ -120,15 +128,13 @@ def models(target: object, small: object) -> object:
 @pytest.fixture(scope="session")
 def answers(models: object) -> Callable[..., tuple[list[int], list[object]]]:
     """Run one method by itself and return (ids, records)."""
-    from specvl_demo.core.engine import Lane, SharedPrefill, race
     from specvl_demo.methods.base import build_parts, choose
 
     def run(
         method: str, prompt: Prompt, settings: dict[str, object] | None = None, **changes: object
     ) -> tuple[list[int], list[object]]:
-        request = ask(models.target, prompt, **changes)
-        lane = Lane(method, build_parts(choose(method, settings), models), SharedPrefill(request))
-        records = list(race([lane]))
+        parts = build_parts(choose(method, settings), models)
+        records = run_lane(parts, ask(models.target, prompt, **changes))
         return ids_of(records), records
 
     return run

@@ -20,6 +20,7 @@ from specvl_demo.__main__ import main
 from specvl_demo.compare.report import COLUMNS, TOTAL, page_of
 from specvl_demo.places import ROOT
 from tests.shared import corpus
+from tests.shared.commands import refusal, run_json
 from tests.shared.server import run_python
 
 pytestmark = pytest.mark.usefixtures("assets")
@@ -43,12 +44,6 @@ FIELDS = [
 RACE_FIELDS = ["speedup_decode", "speedup_total", "identical_to_ar", "first_difference"]
 
 
-def run_json(capsys, line: str, *argv: str) -> dict:
-    """What a command prints: words separated by spaces, then words that hold some."""
-    assert main([*line.split(), *argv, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
 def test_generate_json_has_the_fields_and_nothing_else(capsys):
     line = "generate --method chain --image a.png --seed 3 --max-new-tokens 12 --prompt"
     told = run_json(capsys, line, "what is it")
@@ -69,7 +64,7 @@ def test_a_picture_that_lacks_its_end_is_shown_with_a_remark(name: str, capsys, 
     remark = f"{name} is incomplete: its file ends too early."
     assert run_json(capsys, line)["remarks"] == [remark]
     (place / name).write_bytes(data[: len(data) // 2])
-    assert main(line.split()) == 2 and f"{name} is damaged" in capsys.readouterr().err
+    assert f"{name} is damaged" in refusal(capsys, line)
 
 
 def test_a_console_ends_no_answer_for_want_of_a_character(monkeypatch):
@@ -83,8 +78,8 @@ def test_a_console_ends_no_answer_for_want_of_a_character(monkeypatch):
 @pytest.mark.parametrize(("text", "kind"), [(" \n", "is empty"), ("[{}]", "is a JSON array")])
 def test_a_batch_file_of_another_kind_is_named(text: str, kind: str, capsys, place: Path):
     (place / "lines.jsonl").write_text(text)
-    assert main(["generate", "--method", "ar", "--json", "--batch", "lines.jsonl"]) == 2
-    assert f"lines.jsonl {kind}; write one JSON object a line." in capsys.readouterr().err
+    sentence = refusal(capsys, "generate --method ar --json --batch lines.jsonl")
+    assert f"lines.jsonl {kind}; write one JSON object a line." in sentence
 
 
 def test_a_batch_answers_every_line(capsys, place: Path):
@@ -130,8 +125,8 @@ def test_a_race_becomes_one_file(capsys, place: Path):
     page = (place / "t.html").read_text(encoding="utf-8")
     assert "function raceView" in page and "<script src" not in page and "<link" not in page
     for out, sentence in (("nowhere/t.html", "cannot be written"), ("t.png", "must end in .html")):
-        assert main(["trace", "html", "t.jsonl", "--out", out]) == 2
-        assert sentence in capsys.readouterr().err and not (place / out).exists()
+        assert sentence in refusal(capsys, f"trace html t.jsonl --out {out}")
+        assert not (place / out).exists()
 
 
 def test_python_races_saves_and_shows_as_the_readme_says(place: Path):
@@ -200,7 +195,7 @@ def test_the_answer_streams_as_text(capsys):
 def test_models_lists_everything(capsys):
     told = run_json(capsys, "models")
     pocket = next(pair for pair in told["pairs"] if pair["id"] == "pocket")
-    assert pocket["id"] == "pocket" and pocket["available"] is True and "chain" in pocket["methods"]
+    assert pocket["available"] is True and "chain" in pocket["methods"]
     verdict = pocket["verdicts"]["chain"]
     assert verdict["available"] and verdict["needs_bytes"] > 0 and verdict["dtype"] == "float32"
     assert all(list(pair["verdicts"]) == pair["methods"] for pair in told["pairs"])

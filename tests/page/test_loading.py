@@ -25,7 +25,6 @@ from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.workers import ProcessWorker
 from tests.page.fake_page import Slow
 from tests.robustness.support import Guest, until
-from tests.shared.pocketlike import save_pair
 
 LIMIT_S = 1.5
 JOB = Job(pair="slow", lanes=(("ar", {}),), question=Question("?"))
@@ -133,10 +132,12 @@ def test_a_pair_on_a_gpu_captures_its_graphs_while_it_loads(
 
 
 @pytest.mark.parametrize("left", [False, True])
-def test_no_prompt_is_left_when_a_run_is_over(left: bool, tmp_path: Path, monkeypatch):
+def test_no_prompt_is_left_when_a_run_is_over(
+    left: bool, saved_pair: Path, tmp_path: Path, monkeypatch
+):
     """Neither of one that ended nor of one whose visitor left in the middle."""
     Image.new("RGB", (64, 64), "red").save(tmp_path / "a.png")
-    target = Checkpoint(str(save_pair(tmp_path) / "target"), 1e6, "", True)
+    target = Checkpoint(str(saved_pair / "target"), 1e6, "", True)
     made = loader.load_pair(PairSpec("light", "light", "llava", target, {}), [])
     monkeypatch.setattr(pairs, "find", lambda _: made.pair)
     monkeypatch.setattr(loader, "load_pair", lambda *_, **__: made)

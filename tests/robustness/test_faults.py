@@ -16,7 +16,7 @@ from specvl_demo import pairs
 from specvl_demo.methods.policies import Chain
 from specvl_demo.pairs import Checkpoint, PairSpec, placing
 from specvl_demo.question import Question
-from specvl_demo.records import Begin, Round
+from specvl_demo.records import Begin
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve import job_runner
 from specvl_demo.ui.serve.jobs import Job
@@ -24,20 +24,16 @@ from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker
 from specvl_demo.vlm import loading, outlines, target
 from tests.robustness.support import Guest, saved
-from tests.shared.pocketlike import save_pair
 from tests.shared.refusals import refuses
+from tests.shared.tiny import rounds_of
 
 # ---------------------------------------------------------------- on real models, tiny and random
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_pair(tmp_path_factory.mktemp("pair"))
-
-
-@pytest.fixture(scope="module")
-def pair(folder: Path) -> PairSpec:
-    large, small = (Checkpoint(str(folder / name), 1e6, "", True) for name in ("target", "drafter"))
+def pair(saved_pair: Path) -> PairSpec:
+    folders = (saved_pair / name for name in ("target", "drafter"))
+    large, small = (Checkpoint(str(folder), 1e6, "", True) for folder in folders)
     return PairSpec("light", "light", "llava", large, {"small": small})
 
 
@@ -119,8 +115,7 @@ def test_a_run_that_runs_out_of_memory_ends_with_a_sentence_and_keeps_its_answer
         guest = Guest(queue, question())
         guest.until("done")
     assert [event["text"] for event in guest.of("error")] == [messages.NO_MEMORY]
-    kept = saved(guest, tmp_path)
-    assert any(isinstance(record, Round) for record in kept) == (where == "decode")
+    assert bool(rounds_of(saved(guest, tmp_path))) == (where == "decode")
     assert answer(Guest(queue, question())) == before
 
 
@@ -146,7 +141,7 @@ def test_a_drafter_that_raises_ends_only_its_own_run_and_the_answer_so_far_stays
     assert "The answers are kept" in error["text"] and "second line" not in error["text"]
     kept = saved(guest, tmp_path)
     assert sum(isinstance(record, Begin) for record in kept) == 2
-    assert sum(isinstance(record, Round) for record in kept) >= 1
+    assert rounds_of(kept)
     # Who waited meanwhile was served, and so is who comes next.
     assert other_answer == before == answer(Guest(queue, question()))
 
@@ -178,7 +173,7 @@ def half(folder: Path) -> None:
 
 
 def test_a_visitor_reads_what_a_checkpoint_lacks_and_is_served_once_it_is_whole(
-    folder: Path, pair: PairSpec, tmp_path: Path, monkeypatch
+    saved_pair: Path, pair: PairSpec, tmp_path: Path, monkeypatch
 ):
     """The visitor reads what is missing; once it is there the same worker serves the pair."""
     copy = tmp_path / "target"
@@ -188,12 +183,12 @@ def test_a_visitor_reads_what_a_checkpoint_lacks_and_is_served_once_it_is_whole(
     models = job_runner.JobRunner()
     asked = Job("light", (("ar", {}),), Question("what", max_new_tokens=2))
     for damage, (change, said) in DAMAGED.items():
-        shutil.copytree(folder / "target", copy)
+        shutil.copytree(saved_pair / "target", copy)
         change(copy)
         (error,) = [event for event in models.events(asked, bool) if event["k"] == "error"]
         assert said in error["text"] and "Traceback" not in error["text"], damage
         shutil.rmtree(copy)
-    shutil.copytree(folder / "target", copy)
+    shutil.copytree(saved_pair / "target", copy)
     assert "error" not in [event["k"] for event in models.events(asked, bool)]
 
 

@@ -19,7 +19,6 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from specvl_demo import records
-from specvl_demo.__main__ import main
 from specvl_demo.core.types import AuxRequest
 from specvl_demo.decoders.forward import AuxStates, ForwardInput
 from specvl_demo.decoders.huggingface import HFDecoder
@@ -31,31 +30,27 @@ from specvl_demo.serving.custom import custom_pair
 from specvl_demo.vlm import hub, loading
 from specvl_demo.vlm.encoder import VLM
 from tests.shared import pocketlike
+from tests.shared.commands import refusal, run_json
 from tests.shared.heads import random_tensors, write
-from tests.shared.pocketlike import save_pair, tokenizer
+from tests.shared.pocketlike import tokenizer
 from tests.shared.refusals import refuses
 from tests.shared.tiny import tiny_llava, tiny_prompt
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_pair(tmp_path_factory.mktemp("pair"))
-
-
-def test_a_folder_is_known_without_its_weights(pair: Path):
-    card = hub.read_card(str(pair / "target"))
-    model = loading.load_model(pair / "target", loading.LoadPlan(), "target")
+def test_a_folder_is_known_without_its_weights(saved_pair: Path):
+    card = hub.read_card(str(saved_pair / "target"))
+    model = loading.load_model(saved_pair / "target", loading.LoadPlan(), "target")
     assert card.family == "llava"
     stored = {p.data_ptr(): p.numel() for p in model.parameters()}
     assert card.params == sum(stored.values())
     assert card.tokens["<pad>"] == 0
 
 
-def test_pickled_weights_are_not_read(pair: Path, tmp_path: Path):
-    for path in (pair / "target").iterdir():
+def test_pickled_weights_are_not_read(saved_pair: Path, tmp_path: Path):
+    for path in (saved_pair / "target").iterdir():
         if path.suffix != ".safetensors":
             (tmp_path / path.name).write_bytes(path.read_bytes())
-    model = loading.load_model(pair / "target", loading.LoadPlan(), "target")
+    model = loading.load_model(saved_pair / "target", loading.LoadPlan(), "target")
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     refuses(
         "Only safetensors are read", loading.load_model, tmp_path, loading.LoadPlan(), "pickled"
@@ -136,27 +131,24 @@ def test_a_drafter_with_its_own_cut_says_where_its_tokens_belong():
     assert pruned.index.max() < len(mine)
 
 
-def test_the_command_line_takes_any_two_that_fit(pair: Path, monkeypatch, capsys):
+def test_the_command_line_takes_any_two_that_fit(saved_pair: Path, monkeypatch, capsys):
     """Two folders are listed and asked as a pair that ships."""
-    target, small = str(pair / "target"), str(pair / "drafter")
+    target, small = str(saved_pair / "target"), str(saved_pair / "drafter")
     monkeypatch.setattr(hub, "_count_params", lambda folder: 10 if str(folder) == small else 20)
-    ask = ["generate", "--method", "chain", "--prompt", "what is this", "--max-new-tokens", "5"]
-    named = ["--target", target, "--drafter", small, "--json"]
-    assert main([*ask, *named]) == 0
-    answer = json.loads(capsys.readouterr().out)
+    named = ["--target", target, "--drafter", small]
+    question = "generate --method chain --max-new-tokens 5 --prompt", "what is this", *named
+    answer = run_json(capsys, *question)
     assert answer["n_tokens"] <= 5 and answer["pair"] == "custom"
-    assert main(["models", *named]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["pairs"]
+    (row,) = run_json(capsys, "models", *named)["pairs"]
     assert row["available"] and {"ar", "chain", "sage"} <= set(row["methods"])
-    assert main([*ask, *named, "--quantised", "4bit"]) == 2
-    assert "GPU" in capsys.readouterr().err
+    assert "GPU" in refusal(capsys, *question, "--quantised", "4bit")
 
 
 def test_a_language_model_without_eyes_drafts_for_one_that_sees(
-    pair: Path, tmp_path: Path, capsys, monkeypatch
+    saved_pair: Path, tmp_path: Path, capsys, monkeypatch
 ):
     """The prompt without its visual positions; its table of embeddings has padding rows."""
-    eyes = loading.load_model(pair / "drafter", loading.LoadPlan(), "drafter")
+    eyes = loading.load_model(saved_pair / "drafter", loading.LoadPlan(), "drafter")
     words = AutoModelForCausalLM.from_config(eyes.config.text_config)
     words.model.load_state_dict(eyes.get_decoder().state_dict())
     words.tie_weights()
@@ -165,17 +157,13 @@ def test_a_language_model_without_eyes_drafts_for_one_that_sees(
     tokenizer().save_pretrained(tmp_path / "words")
     Image.new("RGB", (40, 40), (200, 30, 30)).save(tmp_path / "red.png")
     monkeypatch.setattr(hub, "_count_params", lambda folder: 10 if folder.name == "words" else 20)
-    named = ["--target", str(pair / "target"), "--drafter", str(tmp_path / "words")]
-    asked = ["--prompt", "what is", "--max-new-tokens", "12", "--json"]
-    assert main(["generate", "--method", "chain", *named, *asked]) == 0
-    assert json.loads(capsys.readouterr().out)["tau"] > 1
-    asked += ["--image", str(tmp_path / "red.png")]
-    trace = ["--trace", str(tmp_path / "race.jsonl")]
-    strict = ["--set", "tabed.views=text-only", "--set", "lvspec.loose=0"]
-    strict += ["--set", "lvspec.shift=false"]
-    methods = ["--methods", "chain,tree,sage,tabed,lvspec"]
-    assert main(["race", *methods, *named, *asked, *strict, *trace]) == 0
-    lanes = json.loads(capsys.readouterr().out)["lanes"]
+    question = ["--prompt", "what is", "--target", str(saved_pair / "target")]
+    question += ["--drafter", str(tmp_path / "words"), "--max-new-tokens", "12"]
+    assert run_json(capsys, "generate --method chain", *question)["tau"] > 1
+    question += ["--image", str(tmp_path / "red.png"), "--trace", str(tmp_path / "race.jsonl")]
+    strict = "--set tabed.views=text-only --set lvspec.loose=0 --set lvspec.shift=false"
+    line = f"race --methods chain,tree,sage,tabed,lvspec {strict}"
+    lanes = run_json(capsys, line, *question)["lanes"]
     assert len(lanes) == 6 and all(lane["token_ids"] == lanes[0]["token_ids"] for lane in lanes)
     told = [records.loads(line) for line in (tmp_path / "race.jsonl").open(encoding="utf-8")]
     begins = {begin.method: begin for begin in told if isinstance(begin, records.Begin)}
@@ -184,7 +172,9 @@ def test_a_language_model_without_eyes_drafts_for_one_that_sees(
         assert set(seen.index).isdisjoint(range(span.start, span.stop)), method
 
 
-def test_a_folder_with_a_trained_head_drafts_for_its_target(pair: Path, tmp_path: Path, capsys):
+def test_a_folder_with_a_trained_head_drafts_for_its_target(
+    saved_pair: Path, tmp_path: Path, capsys
+):
     """Whoever trains a head for a target of their own can use it at once."""
     head = write(
         tmp_path / "head",
@@ -192,31 +182,35 @@ def test_a_folder_with_a_trained_head_drafts_for_its_target(pair: Path, tmp_path
         "bin",
         num_attention_heads=pocketlike.GEOMETRY.heads,
     )
-    words = ["--prompt", "what is this", "--max-new-tokens", "8", "--json"]
-    said = []
-    for method in ("ar", "hivis"):
-        named = ["--method", method, "--target", str(pair / "target"), "--drafter", str(head)]
-        assert main(["generate", *named, *words]) == 0
-        said.append(json.loads(capsys.readouterr().out)["token_ids"])
-    assert said[0] == said[1]
-    named = ["--method", "chain", "--target", str(pair / "target"), "--drafter", str(head)]
-    assert main(["generate", *named, *words]) == 2
-    refused = capsys.readouterr().err
+    question = [
+        "--prompt",
+        "what is this",
+        "--target",
+        str(saved_pair / "target"),
+        "--drafter",
+        str(head),
+    ]
+    line = "generate --max-new-tokens 8 --method"
+    plain, drafted = (run_json(capsys, f"{line} {method}", *question) for method in ("ar", "hivis"))
+    assert plain["token_ids"] == drafted["token_ids"]
+    refused = refusal(capsys, f"{line} chain", *question)
     assert "chain needs a small model" in refused and "custom" not in refused
     assert f"target with {head.name} has the " in refused
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    refuses("'bert'; supported are", custom_pair, str(pair / "target"), str(tmp_path))
+    refuses("'bert'; supported are", custom_pair, str(saved_pair / "target"), str(tmp_path))
 
 
 @pytest.mark.parametrize("kind", ["eagle2", "dream"])
-def test_a_head_is_checked_against_a_target_without_weights(pair: Path, tmp_path: Path, kind: str):
+def test_a_head_is_checked_against_a_target_without_weights(
+    saved_pair: Path, tmp_path: Path, kind: str
+):
     """By names and shapes: format, missing tensors, widths; damaged numbers are not looked at."""
     tensors = random_tensors(kind, pocketlike.GEOMETRY)
     heads = {"num_attention_heads": pocketlike.GEOMETRY.heads}
 
     def drafters(name: str, changed: dict[str, torch.Tensor], ending: str) -> list[str]:
         folder = write(tmp_path / name, changed, ending, **heads)
-        return list(custom_pair(str(pair / "target"), str(folder)).drafters)
+        return list(custom_pair(str(saved_pair / "target"), str(folder)).drafters)
 
     damaged = {name: torch.full_like(one, float("nan")) for name, one in tensors.items()}
     for ending in ("bin", "safetensors"):
@@ -267,9 +261,11 @@ class _Hub:
         return str(self.folders[repo] / name)
 
 
-def test_two_of_the_hub_are_compared_before_weights_come(pair: Path, tmp_path: Path, monkeypatch):
+def test_two_of_the_hub_are_compared_before_weights_come(
+    saved_pair: Path, tmp_path: Path, monkeypatch
+):
     other = tmp_path / "other"
-    shutil.copytree(pair / "drafter", other)
+    shutil.copytree(saved_pair / "drafter", other)
     table = json.loads((other / "tokenizer.json").read_text())
     vocabulary = table["model"]["vocab"]
     a, b = list(vocabulary)[50:52]
@@ -284,8 +280,8 @@ def test_two_of_the_hub_are_compared_before_weights_come(pair: Path, tmp_path: P
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(json.dumps(config))
     folders = {
-        "me/target": pair / "target",
-        "me/small": pair / "drafter",
+        "me/target": saved_pair / "target",
+        "me/small": saved_pair / "drafter",
         "me/other": other,
         **{f"me/{name}": tmp_path / name for name in heads},
     }
