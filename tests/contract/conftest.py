@@ -1,11 +1,20 @@
-"""A random pair on disk, as the command line and Python use it."""
+"""A random pair on disk, as the command line and Python use it, and a deep target for heads."""
 
 from pathlib import Path
 
 import pytest
 
 from specvl_demo import pairs
+from specvl_demo.vlm.encoder import VLM
+from specvl_demo.vlm.target import VLMTarget
 from tests.shared import corpus, pocketlike
+from tests.shared.tiny import tiny_llava
+
+
+@pytest.fixture(scope="session")
+def deep() -> VLMTarget:
+    """A target of eight layers: enough for three distinct ones to be read."""
+    return VLMTarget(VLM(tiny_llava(layers=8), "deep"))
 
 
 @pytest.fixture(scope="session")

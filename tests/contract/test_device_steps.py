@@ -28,6 +28,7 @@ from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.decoders.recurrent import RecurrentDecoder
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
 from specvl_demo.methods.heads.features import HeadPrompt
+from specvl_demo.methods.heads.files import canonical_tensor_name
 from specvl_demo.methods.mtp import MTPHead
 from tests.contract.families.conftest import often
 from tests.contract.families.test_vendor_drafters import layer_tensors
@@ -40,7 +41,7 @@ from tests.cuda import (
     with_graphs,
 )
 from tests.shared import zoo
-from tests.shared.heads import DFLASH, GEOMETRY, published, random_tensors
+from tests.shared.heads import DFLASH, GEOMETRY, random_tensors
 from tests.shared.tiny import tiny_llava
 from tests.unit.test_graphs import decode
 
@@ -122,14 +123,12 @@ def test_replays_of_every_family_say_what_its_steps_say(name: str, place: str, r
 
 
 def head(kind: str, decoder: Any) -> Any:
-    """A head of this kind on the meta device."""
-    if kind == "eagle3":
-        target = SimpleNamespace(decoder=HFDecoder(tiny_llava(layers=8)))
-        named = {k.replace("midlayer", "layers.0"): v for k, v in published(kind, target).items()}
-        tensors = {k: v for k, v in named.items() if k not in ("lm_head.weight", "d2t", "t2d")}
-    else:
-        tensors = random_tensors(kind)
-    there = {k: v.detach().to("meta", torch.bfloat16) for k, v in tensors.items()}
+    """A head of this kind on the meta device, where no draft vocabulary can be read."""
+    there = {
+        canonical_tensor_name(name): tensor.to("meta", torch.bfloat16)
+        for name, tensor in random_tensors(kind).items()
+        if name not in ("lm_head.weight", "d2t", "t2d")
+    }
     own = {"method": kind}
     return FORMATS[kind].build(Head(kind, there, GEOMETRY, DFLASH, f"tiny {kind}", own), decoder)
 

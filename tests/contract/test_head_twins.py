@@ -20,7 +20,7 @@ from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import METHODS, Models, build_parts, choose
 from specvl_demo.methods.eagle3 import Eagle3Settings
 from specvl_demo.methods.heads.blocks import Geometry
-from specvl_demo.methods.heads.checkpoints import open_head
+from specvl_demo.methods.heads.checkpoints import FORMATS, open_head
 from specvl_demo.methods.heads.features import FeatureDrafter
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
@@ -238,10 +238,9 @@ WINDOWS = {
 
 
 @pytest.fixture(scope="module")
-def targets() -> dict[str, VLMTarget]:
-    """A target of eight layers, enough to read three distinct ones; and one of grouped keys."""
-    deep = VLMTarget(VLM(tiny_llava(layers=8), "deep"))
-    return {"deep": deep, "grouped": VLMTarget(VLM(tiny_llava(kv_heads=2), "grouped"))}
+def grouped() -> VLMTarget:
+    """A target of grouped keys."""
+    return VLMTarget(VLM(tiny_llava(kv_heads=2), "grouped"))
 
 
 def learnt(kind: str, form: str, folder: Path, target: VLMTarget) -> tuple[Any, Truth]:
@@ -279,16 +278,18 @@ def in_blocks(form: str, folder: Path, target: VLMTarget) -> tuple[Any, Truth]:
 
 CASES = [(kind, form) for kind in ("eagle2", "hivis", "dream") for form in ("deep", "grouped")]
 CASES += [("eagle3", form) for form in EAGLE3] + [("dflash", form) for form in WINDOWS]
+# A layer among a target's weights has families/test_vendor_drafters.py.
+assert {kind for kind, _ in CASES} == {k for k, form in FORMATS.items() if form.of_target is None}
 
 
 @pytest.mark.parametrize(("kind", "form"), CASES)
 @pytest.mark.usefixtures("unrounded")
 @torch.inference_mode()
 def test_a_chain_says_what_the_formulas_say(
-    kind: str, form: str, targets: dict[str, VLMTarget], tmp_path: Path
+    kind: str, form: str, deep: VLMTarget, grouped: VLMTarget, tmp_path: Path
 ):
     """Two rounds of forced tokens: after the prompt, and after three accepted ones."""
-    target = targets.get(form, targets["deep"])
+    target = grouped if form == "grouped" else deep
     if kind == "eagle3":
         (head, truth), layers = fused(form, tmp_path, target), EAGLE3[form][1]
     elif kind == "dflash":
@@ -318,14 +319,13 @@ def test_a_chain_says_what_the_formulas_say(
 
 @pytest.mark.parametrize("kind", ["eagle2", "hivis", "dream", "eagle3"])
 @torch.inference_mode()
-def test_a_tree_says_what_its_chains_say(kind: str, targets: dict[str, VLMTarget], tmp_path: Path):
+def test_a_tree_says_what_its_chains_say(kind: str, deep: VLMTarget, tmp_path: Path):
     """Every branch of a tree has the log-probabilities that a chain along it has."""
-    target = targets["deep"]
-    head = open_head(write(tmp_path, published(kind, target)), target.decoder)
+    head = open_head(write(tmp_path, published(kind, deep)), deep.decoder)
     shape = ((-1,), (0, 0), (1, 1, 2), (3, 5, 4))
     tokens = torch.tensor([9, 21, 22, 23, 24, 25, 26, 27, 28])
     tree = FeatureDrafter(head)
-    begun(target, tree, tiny_prompt())
+    begun(deep, tree, tiny_prompt())
     rows, parents, first = [], [], 0
     for level in shape:
         at = level if level[0] < 0 else torch.tensor(level)
@@ -338,7 +338,7 @@ def test_a_tree_says_what_its_chains_say(kind: str, targets: dict[str, VLMTarget
         while parents[path[-1]] >= 0:
             path.append(parents[path[-1]])
         alone = FeatureDrafter(head)
-        begun(target, alone, tiny_prompt())
+        begun(deep, alone, tiny_prompt())
         for i, at in enumerate(path[::-1]):
             last = alone.extend(tokens[at : at + 1], (i - 1,))
         assert_close(log_probs[node], last[0], atol=2e-4, rtol=2e-4)

@@ -142,6 +142,14 @@ def test_a_lean_layer_is_few_operations(family: str):
     assert counts[1] - counts[0] <= MAX_OPERATIONS + norms
 
 
+def attended(way: grouped_attention.Way, *call: torch.Tensor) -> torch.Tensor:
+    """What a layer attends to if this way was found to be the fastest."""
+    queries, keys, values, mask = call
+    attention = grouped_attention.FastestAttention()
+    attention._chosen[1, queries.shape[2], 512] = way
+    return attention.prepare(queries, [keys], [values], mask, steady=True)(0)
+
+
 @pytest.mark.parametrize("size", [1, 5])
 @torch.inference_mode()
 def test_every_way_attends_alike(size: int):
@@ -160,9 +168,7 @@ def test_every_way_attends_alike(size: int):
         return ways[0](*call).transpose(1, 2).contiguous().transpose(1, 2)
 
     for way in (*ways, as_on_cuda):
-        attention = grouped_attention.FastestAttention()
-        attention._chosen[1, size, 512] = way
-        made = attention.prepare(queries, [keys], [values], mask, steady=True)(0)
+        made = attended(way, queries, keys, values, mask)
         torch.testing.assert_close(made, told, atol=1e-5, rtol=1e-5)
 
 
@@ -173,12 +179,10 @@ def test_every_way_of_attention_runs_on_the_device(size: int):
     def empty(*shape: int) -> torch.Tensor:
         return torch.empty(shape, dtype=torch.bfloat16, device="meta")
 
-    queries, mask, caches = empty(1, 6, size, 16), empty(1, 1, size, 512), empty(2, 1, 2, 512, 16)
+    call = empty(1, 6, size, 16), *empty(2, 1, 2, 512, 16), empty(1, 1, size, 512)
     for way in grouped_attention.attention_ways(1, 512):
-        attention = grouped_attention.FastestAttention()
-        attention._chosen[1, size, 512] = way
         with torch.inference_mode(), OnDeviceOnly(), KernelsTakeAll():
-            made = attention.prepare(queries, [caches[0]], [caches[1]], mask, steady=True)(0)
+            made = attended(way, *call)
         assert made.shape == (size, 6 * 16) and made.dtype == torch.bfloat16
 
 
