@@ -25,7 +25,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from specvl_demo.records import AskedQuestion, End, Round, Token, Totals, Tree
+from specvl_demo.records import AskedQuestion, End, Round, Token, Totals
 from specvl_demo.ui.serve.cluster import JobParcel, RayWorkers
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.workers import Compute
@@ -52,19 +52,9 @@ def token(who: str, index: int) -> int:
     return zlib.crc32(f"{who}/{index}".encode()) % 50_000
 
 
-def round_(index: int, who: str = "word") -> Round:
-    return Round(
-        lane="ar",
-        index=index,
-        tokens=[Token(token(who, index), f"{who} ", "target")],
-        tree=Tree(tokens=[1], parent=[-1], texts=["a"]),
-        path=[0],
-        clock_s=0.01 * (index + 1),
-        draft_s=0.0,
-        verify_s=0.01,
-        commit_s=0.0,
-        other_s=0.0,
-    )
+def round_(index: int, who: str) -> Round:
+    plain = lanes.chain_round(index, 0.08 * (index + 1), "", "", None, "ar", draft_s=0.0)
+    return replace(plain, tokens=[Token(token(who, index), f"{who} ", "target")])
 
 
 def compute(job: Job, ended: Callable[[], bool], tell: Any = None) -> Iterator[Event]:

@@ -1,6 +1,8 @@
-"""Lanes made by hand, whose every number can be checked by eye."""
+"""Lanes made by hand, whose every number can be checked by eye, and those of races that ship."""
 
+from specvl_demo.places import EXAMPLES
 from specvl_demo.records import Begin, End, LaneRecords, Record, Round, Token, Tree, fold
+from specvl_demo.report.trace import inspect_file
 
 
 def begin(method: str = "chain", **changes: object) -> Begin:
@@ -50,6 +52,13 @@ def ar_lane(text: str = "abcxefg") -> LaneRecords:
         for i, letter in enumerate(text)
     ]
     return LaneRecords(begin("ar"), rounds, End("ar", "eos", fold(rounds)))
+
+
+def recorded(example: str) -> list[LaneRecords]:
+    """The lanes of a race that ships."""
+    lanes, problems = inspect_file(EXAMPLES / f"{example}.trace.jsonl")
+    assert not problems
+    return lanes
 
 
 def flat(*lanes: LaneRecords) -> list[Record]:

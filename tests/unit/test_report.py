@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from specvl_demo.compare.report import page_of
-from specvl_demo.places import EXAMPLES, PACKAGE
+from specvl_demo.places import EXAMPLES, PACKAGE, ROOT
 from specvl_demo.records import (
     End,
     LaneRecords,
@@ -39,7 +39,7 @@ from specvl_demo.report import (
     tables,
     trace,
 )
-from tests.shared.lanes import ar_lane, begin, chain_lane, chain_round, flat
+from tests.shared.lanes import ar_lane, begin, chain_lane, chain_round, flat, recorded
 
 
 def test_tau_counts_the_targets_own_token():
@@ -229,7 +229,7 @@ def test_an_answer_that_repeats_itself_is_said_to_be_easy_to_draft():
     sentence = remarks.race_remarks([ar, lane]).lanes["chain"].repeats
     assert sentence and sentence.endswith(": 71 % of its runs of 4 tokens came before")
     assert str(remarks.lane_remark(lane, [ar, lane])).endswith(f" {sentence}.")
-    others = [ar_lane("abc"), *trace.inspect_file(EXAMPLES / "scene.trace.jsonl")[0]]
+    others = [ar_lane("abc"), *recorded("scene")]
     assert [remarks.repetition_sentence(other) for other in others] == [None] * 3
 
 
@@ -296,29 +296,27 @@ def test_tables_leave_unknown_blank_and_take_words_as_words():
     assert tables.to_csv([{"a": [1, 2]}], "a") == '"a, low","a, high"\n1,2\n'
 
 
+def words_of(svg: str) -> str:
+    """What a well-formed figure says."""
+    return " ".join(" ".join(ElementTree.fromstring(svg).itertext()).split())
+
+
 def test_a_figure_holds_every_lane_and_doubtful_speedups_as_rough_ones():
-    """Well-formed SVG with whole answers; a disturbed race has its reason."""
-    recorded, problems = trace.inspect_file(EXAMPLES / "bars.trace.jsonl")
-    assert not problems
-    loads = [replace(lane.end, load=0.9) for lane in recorded]
-    pairs = zip(recorded, loads, strict=True)
-    disturbed = [LaneRecords(lane.begin, lane.rounds, end) for lane, end in pairs]
-    found = []
-    for lanes in (recorded, disturbed):
-        drawn = ElementTree.fromstring(figure.race_svg(lanes))
-        found.append(" ".join(drawn.itertext()))
-        words = "".join("".join(drawn.itertext()).split())
-        assert all("".join(lane.text.split()) in words for lane in lanes)
-    ar, lane = recorded
-    assert f"{metrics.compare_with_ar(lane, ar).speedup_decode:.2f}×" in found[0]
-    rough = remarks.rough_factor(metrics.compare_with_ar(lane, ar).speedup_decode)
-    assert rough in found[1] and "timing disturbed" in found[1]
-    assert remarks.lane_remark(lane, recorded) in " ".join(found[0].split())
+    """With whole answers; a disturbed race has its reason."""
+    bars = recorded("bars")
+    disturbed = [lane._replace(end=replace(lane.end, load=0.9)) for lane in bars]
+    sound, rough = words_of(figure.race_svg(bars)), words_of(figure.race_svg(disturbed))
+    for words in (sound, rough):
+        assert all("".join(lane.text.split()) in words.replace(" ", "") for lane in bars)
+    ar, lane = bars
+    speedup = metrics.compare_with_ar(lane, ar).speedup_decode
+    assert f"{speedup:.2f}×" in sound and remarks.lane_remark(lane, bars) in sound
+    assert remarks.rough_factor(speedup) in rough and "timing disturbed" in rough
 
 
 def test_a_figures_bars_are_as_long_as_the_times_that_it_tells():
     """Twice as long for the slowest lane, whose time fills the width, makes others half as long."""
-    (ar, lane), _ = trace.inspect_file(EXAMPLES / "bars.trace.jsonl")
+    ar, lane = recorded("bars")
     again = ar._replace(end=replace(ar.end, again=[3 * metrics.timings(ar)[0]]))
     bar = r'x="([\d.]+)" y="\d+" width="[\d.]+" height="12"'
     last, half = (re.findall(bar, figure.race_svg([one, lane]))[-1] for one in (ar, again))
@@ -326,12 +324,11 @@ def test_a_figures_bars_are_as_long_as_the_times_that_it_tells():
 
 
 def test_a_figure_says_what_made_it():
-    lanes, _ = trace.inspect_file(EXAMPLES / "bars.trace.jsonl")
-    begins = [
-        replace(lane.begin, versions={"machine": "A fast one", "torch": "2"}) for lane in lanes
+    versions = {"machine": "A fast one", "torch": "2"}
+    lanes = [
+        lane._replace(begin=replace(lane.begin, versions=versions)) for lane in recorded("bars")
     ]
-    drawn = figure.race_svg([lane._replace(begin=b) for lane, b in zip(lanes, begins)])
-    words = " ".join(" ".join(ElementTree.fromstring(drawn).itertext()).split())
+    words = words_of(figure.race_svg(lanes))
     assert "pocket · cpu · A fast one · float32 · greedy · torch 2" in words and "drafter=" in words
 
 
@@ -339,7 +336,7 @@ def test_a_file_of_a_race_holds_the_page_and_the_trace():
     """The records come back as they were, markup in a question ends no element, and nothing of the
     form or of Compare is in it.
     """
-    lanes, _ = trace.inspect_file(EXAMPLES / "bars.trace.jsonl")
+    lanes = recorded("bars")
     question = replace(lanes[0].begin.notes, question="</script><b>$title")
     lanes[0] = lanes[0]._replace(begin=replace(lanes[0].begin, notes=question))
     page = html.race_page(lanes, earlier=[("What <b>was</b> it?", "A star.")])
@@ -377,8 +374,7 @@ def test_scripts_become_one_that_exports_nothing(tmp_path: Path):
 def test_the_heat_map_has_every_speedup_its_interval_and_what_made_it():
     """What is unknown is blank; without kinds of questions there is none."""
     bench = json.loads((EXAMPLES / "comparison.json").read_bytes())
-    drawn = ElementTree.fromstring(page_of(bench).figure)
-    words = " ".join(" ".join(drawn.itertext()).split())
+    words = words_of(page_of(bench).figure)
     for row in bench["rows"]:
         for kind, cell in row.get("by_kind", {}).items():
             assert kind in words and f"{cell['speedup_vs_ar']:.2f}×" in words
@@ -391,15 +387,15 @@ def test_the_heat_map_has_every_speedup_its_interval_and_what_made_it():
 
 def test_a_figure_of_anything_is_well_formed_and_bounded():
     """Whatever letters a trace holds, however long its answer is."""
-    lanes, _ = trace.inspect_file(EXAMPLES / "scene.trace.jsonl")
+    lanes = recorded("scene")
     odd = "<script>\x00\x1b\ufffe & 漢字🙂\n\n" + "x" * 5000 + " y" * 20_000
     begin, rounds, end = lanes[0]
     strange = replace(rounds[0], tokens=[Token(1, odd, "target")])
     other = LaneRecords(begin, [strange, *rounds[:1] * 4000], end)
-    text = figure.race_svg([other, lanes[1]])
-    drawn = "".join(ElementTree.fromstring(text).itertext())
-    assert "<script>" in drawn and "漢字🙂" in drawn and "<script" not in text
-    assert len(text) < 400_000
+    drawn = figure.race_svg([other, lanes[1]])
+    words = words_of(drawn)
+    assert "<script>" in words and "漢字🙂" in words and "<script" not in drawn
+    assert len(drawn) < 400_000
 
 
 def answered(probs: list[float], pair: str = "photo", **changes: object) -> LaneRecords:
@@ -455,9 +451,6 @@ def test_what_the_target_thinks_stands_once_beside_the_figures_and_in_the_file()
 def test_nothing_is_said_of_a_relaxed_token_that_is_not_among_the_likeliest():
     made = chain_round(0, 0.1, "a", "a", None, candidates=[[LikelyToken(1, "z", 0.6)]])
     assert confidence.lowest_probability([made]) is None
-
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def node() -> str | None:

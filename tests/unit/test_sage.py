@@ -30,8 +30,7 @@ from specvl_demo.methods.sage import (
     why_other,
     width_for,
 )
-from specvl_demo.places import EXAMPLES
-from specvl_demo.report.trace import inspect_file
+from tests.shared.lanes import recorded
 
 LIMITS = SageSettings()
 V = 40
@@ -223,7 +222,7 @@ def test_a_tree_that_is_not_the_one_asked_for_says_why():
     """In the recorded races, where the notes of a round hold the sentences."""
 
     def sentences(name: str) -> list[str]:
-        sage, n, texts = inspect_file(EXAMPLES / f"{name}.trace.jsonl")[0][-1], 0, []
+        sage, n, texts = recorded(name)[-1], 0, []
         limit = sage.begin.settings["max_nodes"]
         for r in sage.rounds:
             notes = r.notes
