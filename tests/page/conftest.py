@@ -14,6 +14,9 @@ from tools import browser
 PATIENCE_MS = 60_000  # a machine that is busy takes its time
 expect.set_options(timeout=PATIENCE_MS)
 LIVE = "specvl.race.meta.source === 'live'"
+DESKTOP = {"width": 1440, "height": 900}
+PHONE, ZOOMED = {"width": 390, "height": 844}, {"width": 720, "height": 450}
+"""Sizes of the window; half of a desktop's is what it shows at 200 %."""
 CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
 
 
@@ -46,7 +49,7 @@ def browser_type_launch_args(playwright: Playwright) -> dict:
 @pytest.fixture(scope="session")
 def browser_context_args() -> dict:
     return {
-        "viewport": {"width": 1440, "height": 900},
+        "viewport": DESKTOP,
         "service_workers": "block",
         "reduced_motion": "reduce",  # races are shown at once: a test that wants to see one says so
     }
@@ -70,7 +73,7 @@ def visit(browser, browser_context_args: dict) -> Iterator:
 
 
 @pytest.fixture
-def page(visit, browser_context_args: dict) -> Iterator:
+def page(visit) -> Iterator:
     """The page of a new visitor. All tests use one tab, so that it compiles scripts only once. A
     tab that no longer responds is closed, and the next test gets another.
     """
@@ -90,7 +93,7 @@ def page(visit, browser_context_args: dict) -> Iterator:
             }""")
         page.goto("about:blank")
         page.emulate_media(reduced_motion="reduce")
-        page.set_viewport_size(browser_context_args["viewport"])
+        page.set_viewport_size(DESKTOP)
     except Error:
         page.close()
         raise
@@ -139,6 +142,12 @@ def reload(page) -> None:
     """Load the page anew, as a visitor does."""
     page.reload()
     ready(page)
+
+
+def save(page, choice: str) -> None:
+    """Choose something of the menu of what can be saved."""
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_role("button", name=choice).click()
 
 
 def note_sent(page) -> None:

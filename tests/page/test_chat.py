@@ -15,7 +15,7 @@ from specvl_demo.places import EXAMPLES
 from tests.contract.test_cli import FIELDS, RACE_FIELDS
 from tests.page.conftest import LIVE, note_sent, ready, reload
 from tests.page.test_files import PNG
-from tests.page.test_race import FINISHED, choose, run_race
+from tests.page.test_race import FINISHED, begin_long_run, choose, run_race
 
 
 def thumbs(page):
@@ -187,12 +187,6 @@ def second(opened, visit, url: str) -> Iterator:
     ready(page)
     yield page
     page.close()
-
-
-def begin_long_run(page) -> None:
-    page.evaluate("specvl.form.request.sampling.max_new_tokens = 600")
-    page.locator("#vl-run").click()
-    page.wait_for_function(f"{LIVE} && specvl.race.list[0]?.tokens.length > 3")
 
 
 def test_the_second_visitor_sees_the_place_in_line_may_leave_it_and_is_served(opened, second):

@@ -9,13 +9,13 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from tests.page.conftest import DESKTOP, PHONE, ZOOMED
 from tests.page.made_up import DOUBTFUL
 from tests.page.test_race import CHANGED, FINISHED, choose, drawn, finish_replay, run_race
 
 BAD = ("serious", "critical")
 RULES = {"resultTypes": ["violations"]}
-PHONE, ZOOMED = {"width": 390, "height": 844}, {"width": 720, "height": 450}
-DESKTOP = {"width": 1440, "height": 900}
+NOTHING_OVER = "document.documentElement.scrollWidth <= innerWidth"
 WHOLE_LINES = """(texts) => texts.every((n) => {
   const lines = n.clientHeight / parseFloat(getComputedStyle(n).lineHeight);
   return lines > 1.5 && Math.abs(lines - Math.round(lines)) < 0.1;
@@ -255,7 +255,7 @@ def test_five_papers_are_chosen_in_one_press_and_race(opened):
         lanes = opened.locator(".vl-lane:visible")
         tops = [lane.bounding_box()["y"] for lane in lanes.all()]
         assert tops.count(tops[0]) == abreast and len(tops) == (2 if width == 390 else 6)
-        assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert opened.evaluate(NOTHING_OVER)
     opened.evaluate("specvl.race.setFocus('hivis')")
     expect(lanes.locator(".vl-lane-name")).to_have_text(["Autoregressive", "HiViS"])
     # Where speeds come from is folded, and so is what several lanes have in common.
@@ -374,14 +374,22 @@ def test_the_race_is_in_sight_at_twice_the_size_and_a_phone_opens_a_sheet(opened
     expect(opened.get_by_role("button", name="Upload")).to_be_focused()
 
 
-def sound(page, dialog: str) -> None:
-    """axe finds nothing serious in a dialog, light and dark."""
-    for dark in (False, True):
-        page.evaluate("(on) => document.body.classList.toggle('dark', on)", dark)
-        found = Axe().run(page, dialog, RULES).response["violations"]
-        bad = {one["id"]: one["nodes"][0]["html"][:160] for one in found if one["impact"] in BAD}
+def serious(page, part: str, dark: bool) -> dict[str, list[str]]:
+    """What axe finds in a part of the page, light or dark: elements by the rule they break."""
+    page.evaluate("(on) => document.body.classList.toggle('dark', on)", dark)
+    drawn(page)
+    found = Axe().run(page, part, RULES).response["violations"]
+    return {
+        fault["id"]: [node["html"][:160] for node in fault["nodes"]][:4]
+        for fault in found
+        if fault["impact"] in BAD
+    }
+
+
+def check_both_themes(page, part: str) -> None:
+    for dark in (True, False):
+        bad = serious(page, part, dark)
         assert not bad, bad
-    page.evaluate("document.body.classList.remove('dark')")
 
 
 def test_a_race_plays_as_a_story_step_by_step(opened):
@@ -416,7 +424,7 @@ def test_a_race_plays_as_a_story_step_by_step(opened):
     opened.set_viewport_size(PHONE)
     for part in (story, opened.locator("html")):
         assert part.evaluate("(n) => n.scrollWidth <= innerWidth")  # nothing hangs over
-    sound(opened, ".vl-story")
+    check_both_themes(opened, ".vl-story")
     opened.keyboard.press("End")
     expect(caption).to_have_text(headline)
     assert text.inner_text().strip() == opened.evaluate("specvl.race.focused.text").strip()
@@ -490,7 +498,7 @@ def test_what_the_target_thinks_of_its_answer_stands_under_it(opened):
     expect(sure).to_be_hidden()
     opened.evaluate("specvl.race.setHead(null)")
     expect(sure).to_be_visible()
-    sound(opened, ".vl-stage")
+    check_both_themes(opened, ".vl-stage")
     opened.evaluate("specvl.form.request.sampling.seed = 1")
     run_race(opened)
     expect(sure).to_be_hidden()
@@ -519,40 +527,35 @@ def test_axe_finds_nothing_serious(opened):
     opened.evaluate("document.querySelectorAll('.vl details').forEach((d) => { d.open = true; })")
     opened.evaluate("specvl.race.select({lane: specvl.race.focus, token: 8})")
     found = {}
-    for dark, width in ((False, 1440), (True, 390)):
-        opened.set_viewport_size({"width": width, "height": 900})
-        opened.evaluate("(on) => document.body.classList.toggle('dark', on)", dark)
+    for dark, size in ((False, DESKTOP), (True, PHONE)):
+        opened.set_viewport_size(size)
         for view in ("race", "compare", "learn"):
             opened.evaluate("(name) => specvl.open(name)", view)
-            drawn(opened)
-            assert not (small := opened.evaluate(SMALL)), small
             # What stands around a view is the same for all of them.
-            result = Axe().run(opened, ".vl" if view == "race" else f"#vl-view-{view}", RULES)
-            for fault in result.response["violations"]:
-                if fault["impact"] in BAD:
-                    where = f"{view}, {width}, {'dark' if dark else 'light'}: {fault['id']}"
-                    found[where] = [node["html"][:160] for node in fault["nodes"]][:4]
+            part = ".vl" if view == "race" else f"#vl-view-{view}"
+            if bad := serious(opened, part, dark):
+                found[view, dark] = bad
+            assert not (small := opened.evaluate(SMALL)), small
     assert not found, found
 
 
 def test_nothing_hangs_over_and_everything_is_reached(opened):
     """On a phone and at 200 % zoom (half the width): every view and its tab, the form unfolds."""
     finish_replay(opened)
-    sizes = ((390, 844), (720, 450))
     for name in ("Compare", "Learn", "Race"):
         tab = opened.get_by_role("tab", name=name)
-        for width, height in sizes:
-            opened.set_viewport_size({"width": width, "height": height})
+        for size in (PHONE, ZOOMED):
+            opened.set_viewport_size(size)
             box = tab.bounding_box()
-            assert box["x"] >= 0 and box["x"] + box["width"] <= width, name
+            assert box["x"] >= 0 and box["x"] + box["width"] <= size["width"], name
             tab.click()
-            assert opened.evaluate("document.documentElement.scrollWidth") <= width, name
+            assert opened.evaluate(NOTHING_OVER), name
     unfold = opened.get_by_role("button", name="Your picture")
-    for width, height in sizes:
-        opened.set_viewport_size({"width": width, "height": height})
+    for size in (PHONE, ZOOMED):
+        opened.set_viewport_size(size)
         expect(opened.locator("#vl-question")).to_be_hidden()
         unfold.click()
         expect(opened.locator("#vl-question")).to_be_visible()
         expect(opened.locator("#vl-run")).to_be_in_viewport()
-        assert opened.evaluate("document.documentElement.scrollWidth") <= width
+        assert opened.evaluate(NOTHING_OVER)
         unfold.click()

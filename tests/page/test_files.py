@@ -7,7 +7,7 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from specvl_demo.places import ROOT
-from tests.page.conftest import ready, reload
+from tests.page.conftest import ready, reload, save
 from tests.page.test_race import finish_replay, run_race, unfold
 
 PNG = (
@@ -22,8 +22,7 @@ def test_a_downloaded_race_comes_back_from_a_file(opened, tmp_path: Path):
     lanes = "specvl.race.list.map((l) => [l.begin.title, l.text, l.totalsAfter(Infinity).tau])"
     figures = opened.evaluate(lanes)
     with opened.expect_download() as saved:
-        opened.get_by_role("button", name="Save", exact=True).click()
-        opened.get_by_role("button", name="A trace (JSON lines)").click()
+        save(opened, "A trace (JSON lines)")
     path = tmp_path / "race.trace.jsonl"
     saved.value.save_as(path)
     kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
@@ -113,8 +112,7 @@ def test_a_link_restores_the_settings(opened):
     other = int(preset) + 1  # another than the preset, whichever that is
     gamma.fill(str(other))
     opened.locator("#vl-question").click()
-    opened.get_by_role("button", name="Save", exact=True).click()
-    opened.get_by_role("button", name="A link to these settings").click()
+    save(opened, "A link to these settings")
     opened.wait_for_function("location.hash.length > 20")
     link = opened.evaluate("location.href")
     media = opened.evaluate("specvl.form.request.media")
@@ -142,8 +140,7 @@ def test_parts_that_do_not_fit_are_refused_and_others_shared(opened):
     expect(panel.locator(".wrong")).to_have_count(0)
     expect(panel.get_by_label("tree nodes", exact=True)).to_be_visible()
     panel.get_by_label("tree", exact=True).select_option("beam")
-    opened.get_by_role("button", name="Save", exact=True).click()
-    opened.get_by_role("button", name="A link to these settings").click()
+    save(opened, "A link to these settings")
     opened.wait_for_function("location.hash.length > 20")
     reload(opened)
     assert opened.evaluate("specvl.form.request.settings.custom.policy") == "beam"

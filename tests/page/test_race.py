@@ -21,6 +21,13 @@ def run_race(page) -> None:
     page.wait_for_function(f"!specvl.form.running && {LIVE} && {FINISHED}")
 
 
+def begin_long_run(page) -> None:
+    """A live race that does not end by itself, with its first words on the page."""
+    page.evaluate(f"specvl.form.request.sampling.max_new_tokens = {LONG}")
+    page.locator("#vl-run").click()
+    page.wait_for_function(f"{LIVE} && specvl.race.list[0]?.tokens.length > 10")
+
+
 def unfold(page) -> None:
     """Open the parameters of the chosen methods."""
     page.evaluate("document.querySelector('.vl-parameters').open = true")
@@ -140,12 +147,10 @@ def test_precision_and_picture_detail_are_chosen_for_a_pair_and_shown(opened):
 
 def test_stop_ends_a_run_and_keeps_what_came(opened):
     """Stop ends the lanes within moments; what was written stays and says that it was stopped."""
-    opened.evaluate("specvl.form.request.sampling.max_new_tokens = 600")
-    opened.locator("#vl-run").click()
-    opened.wait_for_function(f"{LIVE} && specvl.race.list[0]?.tokens.length > 10")
+    begin_long_run(opened)
     opened.locator("#vl-stop").click()
     opened.wait_for_function("!specvl.form.running")
-    assert opened.evaluate("specvl.race.list[0].tokens.length") < 600
+    assert opened.evaluate("specvl.race.list[0].tokens.length") < LONG
     expect(opened.locator(".vl-lane[data-lane='0'] .vl-lane-note")).to_have_text("stopped")
     expect(opened.locator("#vl-status")).to_contain_text(
         "Stopped. The text written so far is kept."

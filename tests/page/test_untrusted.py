@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from specvl_demo.report import html, trace
 from tests.contract.test_text import MARKUP
+from tests.page.conftest import save
 from tests.page.made_up import race_records
 
 TEMPLATE = "${window.hit='template'}"
@@ -138,8 +139,7 @@ def test_a_shared_race_runs_its_charts_and_nothing_else(page, tmp_path: Path):
     assert "<script>" in page.locator(".vl-lane .vl-text").first.inner_text()
     expect(page.get_by_role("button", name="Play the race again")).to_be_visible()
     with page.expect_download() as saved:
-        page.get_by_role("button", name="Save", exact=True).click()
-        page.get_by_role("button", name="A trace (JSON lines)").click()
+        save(page, "A trace (JSON lines)")
     assert trace.inspect_file(saved.value.path()) == (lanes, [])
     assert faults == [] and page.locator("svg a").count() == 0
     page.evaluate(

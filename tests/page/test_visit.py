@@ -9,9 +9,9 @@ from playwright.sync_api import expect
 
 from specvl_demo.places import ROOT
 from specvl_demo.records import gather_lanes, loads
-from tests.page.conftest import LIVE, note_sent, ready, reload
+from tests.page.conftest import LIVE, PHONE, note_sent, ready, reload, save
 from tests.page.made_up import LONG
-from tests.page.test_race import FINISHED, choose, drawn, finish_replay, run_race
+from tests.page.test_race import FINISHED, begin_long_run, choose, drawn, finish_replay, run_race
 
 
 def test_the_landing_race_is_played_once_and_then_nothing_moves(opened):
@@ -247,10 +247,8 @@ def test_a_reload_during_a_race_says_that_it_was_not_kept(opened):
     """The stream that the reload cuts is no error on the console. What is shown then is tested in
     tests/js/state.test.js.
     """
-    opened.evaluate("() => { specvl.form.request.sampling.max_new_tokens = 600; }")
     opened.locator("#vl-question").fill("What is new?")
-    opened.locator("#vl-run").click()
-    opened.wait_for_function(f"{LIVE} && specvl.race.list[0]?.rounds.length")
+    begin_long_run(opened)
     said = "The race that ran when the page was left was not kept."
     reload(opened)
     expect(opened.locator(".vl-notice")).to_have_text(said)
@@ -264,9 +262,8 @@ def test_a_result_is_shared_as_one_file(opened, tmp_path: Path):
         ("The page with this race, in one file", "race.html", "plotly"),
         ("A figure (SVG)", "race.svg", "<svg"),
     ):
-        menu.click()
         with opened.expect_download(timeout=120_000) as saved:
-            opened.get_by_role("button", name=choice).click()
+            save(opened, choice)
         assert saved.value.suggested_filename == name
         text = Path(saved.value.path()).read_text(encoding="utf-8")
         written = re.sub("<[^>]+>", "", text)
@@ -346,7 +343,7 @@ def test_back_closes_what_lies_over_the_page(opened):
         leave()
         expect(dialog).to_have_count(0)
         opened.wait_for_function("!history.state?.over")
-    opened.set_viewport_size({"width": 390, "height": 844})
+    opened.set_viewport_size(PHONE)
     sheet = opened.locator(".vl-race .vl-inspector")
     opened.locator(".vl-lane .tk[data-i]").nth(3).click()
     expect(sheet).to_be_visible()
