@@ -4,17 +4,16 @@ runs; model cards say their licence; figures of the photo pair are those of thei
 
 import ast
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from specvl_demo.methods.base import METHODS
+from specvl_demo.places import ROOT
+from tests.shared.server import run_python
 
-ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import figures  # noqa: E402
 
@@ -63,9 +62,7 @@ def test_the_methods_page_lists_what_the_code_has():
 def test_the_notebook_runs_in_an_empty_folder(tmp_path: Path):
     cells = json.loads((ROOT / "examples" / "specvl.ipynb").read_text(encoding="utf-8"))["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-c", code]
-    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=280)
+    done = run_python("-c", code, cwd=tmp_path, timeout=280)
     assert done.returncode == 0, done.stderr
     assert "| sage" in done.stdout and (tmp_path / "race.html").is_file()
 

@@ -20,7 +20,6 @@ from specvl_demo.methods.base import METHODS
 from specvl_demo.native import build_kernels
 from specvl_demo.serving import choosing
 
-ROOT = Path(__file__).parents[2]
 RECORDED = Path(__file__).with_name("same_answers.json")
 PICTURES = {"pocket": "scene.png", "photo": "dogs.jpg"}
 TEMPERATURES = {"greedy": 0.0, "sampled": 1.0}
@@ -44,7 +43,7 @@ def answers(name: str) -> Answers:
     for way, temperature in TEMPERATURES.items():
         served = choosing.supported_methods(pair._loaded.pair, temperature)
         methods = [name for name in served if METHODS[name].lossless]
-        picture = ROOT / "examples" / PICTURES[name]
+        picture = places.EXAMPLES / PICTURES[name]
         race = pair.race(
             "Describe the picture.",
             [picture],
@@ -66,7 +65,7 @@ def said(name: str, **environment: str) -> Answers:
     inherited = {key: value for key, value in os.environ.items() if key != places.CACHE_VARIABLE}
     command = [sys.executable, "-m", __name__, name]
     env = inherited | environment
-    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(command, env=env, cwd=places.ROOT, capture_output=True, text=True)
     if "language model is not here" in done.stderr:
         pytest.skip("the photo pair's language model is not fetched")
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,7 @@
 """What tests of load, faults and deployment share: a server in a process, visitors at a queue."""
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -120,16 +121,18 @@ async def asks(url: str, asked: Any) -> list[dict[str, Any]]:
         return [event async for event in running]
 
 
-def texts(events: list[dict[str, Any]], lane: str = "ar") -> str:
-    """A lane's answer, from events as they came over the network."""
+def answer(events: list[dict[str, Any]], lane: str = "ar") -> list[tuple[int, str]]:
+    """Ids and texts of a lane's tokens, from events as they came over the network."""
     rounds = [event["record"] for event in events if event["k"] == "round"]
-    return "".join(one["text"] for r in rounds if r["lane"] == lane for one in r["tokens"])
+    tokens = (token for r in rounds if r["lane"] == lane for token in r["tokens"])
+    return [(token["id"], token["text"]) for token in tokens]
 
 
-def ids(events: list[dict[str, Any]], lane: str = "ar") -> list[int]:
-    """The ids of a lane's answer."""
-    rounds = [event["record"] for event in events if event["k"] == "round"]
-    return [one["id"] for r in rounds if r["lane"] == lane for one in r["tokens"]]
+def streamed(response: httpx.Response) -> list[Any]:
+    """The whole stream of an answer in OpenAI's form."""
+    lines = [line[6:] for line in response.text.splitlines() if line.startswith("data: ")]
+    assert lines[-1] == "[DONE]"
+    return [json.loads(line) for line in lines[:-1]]
 
 
 def fetch(url: str, path: str, method: str = "GET", **what: Any) -> httpx.Response:

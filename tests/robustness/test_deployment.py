@@ -2,8 +2,6 @@
 
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
@@ -17,6 +15,7 @@ from specvl_demo.cli.parse import parse_arguments
 from specvl_demo.places import ROOT
 from specvl_demo.ui.page import startup
 from specvl_demo.ui.serve import workers
+from tests.shared.server import run_python
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 SECRET = "correct-horse-battery"
@@ -114,8 +113,8 @@ def test_the_container_runs_as_a_user_and_says_how_it_is():
 
 def test_a_space_gets_no_binary_outside_lfs(tmp_path: Path):
     """The Hub refuses a push that has one."""
-    script = ROOT / "tools" / "publish_space.py"
-    subprocess.run([sys.executable, script, "--dry-run", tmp_path], check=True, capture_output=True)
+    done = run_python(ROOT / "tools" / "publish_space.py", "--dry-run", tmp_path)
+    assert done.returncode == 0, done.stderr
     rules = [line.split()[0] for line in (tmp_path / ".gitattributes").read_text().splitlines()]
     binaries = [path for path in tmp_path.rglob("*") if path.is_file() and b"\0" in head(path)]
     assert binaries and not [

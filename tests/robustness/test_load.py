@@ -22,7 +22,7 @@ from specvl_demo.places import ROOT
 from tests.conftest import second_try
 from tests.page import fake_page
 from tests.page.conftest import FAKE_PAGE
-from tests.robustness.support import asks, computed, ids, slowness, texts, until
+from tests.robustness.support import answer, asks, computed, slowness, until
 from tests.shared.server import Sample, launched, look, server
 from tests.shared.visitor import Turned, Visitor, sentence
 
@@ -83,8 +83,8 @@ def check(outcome: list[tuple[list[dict[str, Any]], int]]) -> int:
     """Everybody got their own whole answer and saw their place; return the number of refusals."""
     for number, (events, _) in enumerate(outcome):
         who = f"v{number}"
-        assert texts(events) == f"{who} " * ROUNDS
-        assert ids(events) == [fake_page.token(who, index) for index in range(ROUNDS)]
+        tokens = [(fake_page.token(who, index), f"{who} ") for index in range(ROUNDS)]
+        assert answer(events) == tokens
         assert [event["k"] for event in events if event["k"] in ("begin", "end", "done")] == [
             "begin",
             "end",
@@ -135,7 +135,7 @@ def test_closing_the_tab_frees_the_machine_within_a_round(echoing: tuple[str, in
         return await asks(url, asked("next"))
 
     events = asyncio.run(story())
-    assert texts(events) == "next " * ROUNDS
+    assert [text for _, text in answer(events)] == ["next "] * ROUNDS
     done = computed(ledger, "leaver")
     time.sleep(0.6)
     assert computed(ledger, "leaver") == done < 100

@@ -19,7 +19,7 @@ import pytest
 from specvl_demo.places import EXAMPLES, ROOT
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import startup
-from tests.robustness.support import asks, fetch, ids
+from tests.robustness.support import answer, asks, fetch, streamed
 from tests.shared.server import server
 from tests.shared.visitor import Turned, Visitor, sentence
 
@@ -67,8 +67,8 @@ def test_a_page_publishes_two_endpoints_and_nothing_more(served: tuple[str, int]
     ("path", "method"), [*((path, "GET") for path in SHUT), *NOT_TAKEN.items()]
 )
 def test_what_it_does_not_need_is_shut(served: tuple[str, int], path: str, method: str):
-    answer = fetch(served[0], path, method)
-    assert answer.status_code == 404 and answer.json() == {"detail": messages.NOT_FOUND}
+    response = fetch(served[0], path, method)
+    assert response.status_code == 404 and response.json() == {"detail": messages.NOT_FOUND}
 
 
 OTHERS = [
@@ -89,8 +89,8 @@ def test_no_other_file_is_served_and_no_answer_says_where_it_lies(served: tuple[
     shown = [fetch(url, path) for path in ("/", "/config", "/gradio_api/info")]
     assert shown[0].text.count("og:title") == 1  # ours alone; Gradio has two
     refused = [fetch(url, f"/gradio_api/file={path}") for path in OTHERS]
-    assert all(answer.status_code in (403, 404) for answer in refused)
-    told = [asyncio.run(known()), *(answer.text for answer in shown + refused)]
+    assert all(response.status_code in (403, 404) for response in refused)
+    told = [asyncio.run(known()), *(response.text for response in shown + refused)]
     for place in (str(ROOT), sys.prefix, os.environ.get("HOME", str(ROOT))):
         assert not any(place in text for text in told)
     assert fetch(url, "/gradio_api/file=examples/examples.json").status_code == 200
@@ -113,12 +113,8 @@ def test_an_answer_comes_whole_and_in_pieces_and_is_the_same(served: tuple[str, 
     said = whole["choices"][0]
     assert said["message"]["role"] == "assistant" and said["finish_reason"] == "length"
     assert whole["specvl"]["method"] == "sage" and whole["usage"]["completion_tokens"] == 12
-    streamed = complete(
-        served[0], model="pocket/sage", stream=True, stream_options={"include_usage": True}
-    )
-    events = [line[6:] for line in streamed.text.splitlines() if line.startswith("data: ")]
-    assert events[-1] == "[DONE]"
-    chunks = [json.loads(event) for event in events[:-1]]
+    usage = {"include_usage": True}
+    chunks = streamed(complete(served[0], model="pocket/sage", stream=True, stream_options=usage))
     pieces = [chunk["choices"][0] for chunk in chunks if chunk["choices"]]
     text = "".join(piece["delta"].get("content", "") for piece in pieces)
     assert text == said["message"]["content"] and pieces[-1]["finish_reason"] == "length"
@@ -157,8 +153,8 @@ def test_visitors_of_the_shipped_pair_get_what_they_would_get_alone(served: tupl
         assert begin["notes"]["question"] == one["question"]
         assert begin["sampling"]["seed"] == one["seed"]
         for lane in ("ar", *one["methods"]):
-            assert ids(loud, lane) == ids(quiet, lane) == ids(quiet)
-        answers.add(tuple(ids(loud)))
+            assert answer(loud, lane) == answer(quiet, lane) == answer(quiet)
+        answers.add(tuple(answer(loud)))
     assert len(answers) > 2  # the answers really differ, so that a mix-up would show
 
 

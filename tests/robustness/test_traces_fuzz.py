@@ -14,10 +14,9 @@ import pytest
 
 from specvl_demo import records
 from specvl_demo.__main__ import main
+from specvl_demo.places import EXAMPLES
 from specvl_demo.report import trace
 
-ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = sorted((ROOT / "examples").glob("*.trace.jsonl"))
 ROUNDS = 3
 SCRIPT = "<img src=x onerror=alert(1)>"
 
@@ -26,7 +25,7 @@ SCRIPT = "<img src=x onerror=alert(1)>"
 def recorded() -> list[list[dict[str, Any]]]:
     """The shipped races, shortened to a few rounds a lane with totals that fit."""
     races = []
-    for path in EXAMPLES:
+    for path in sorted(EXAMPLES.glob("*.trace.jsonl")):
         lanes, problems = trace.inspect_file(path)
         assert not problems
         race = []

@@ -17,8 +17,6 @@ from tests.shared.corpus import is_one_sentence, load_picture
 from tests.shared.refusals import refuses
 from tests.shared.server import run_python
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 def test_every_upload_of_the_corpus_ends_as_it_may():
     """Each a right picture, a right clip, or one clear sentence, within 800 MB: the largest picture

@@ -1,9 +1,7 @@
 """Where pairs run: from sizes only, on machines that need not exist."""
 
-import dataclasses
 import json
 import os
-import socket
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,8 +38,6 @@ def test_every_pair_is_complete(pair: pairs.PairSpec):
         assert checkpoint.licence and checkpoint.params > 1e5
         assert checkpoint.local or checkpoint.id.count("/") == 1
     assert all(drafter.params < pair.target.params for drafter in pair.drafters.values())
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        pair.id = "other"  # type: ignore[misc]
 
 
 def test_sizes_of_shipped_weights_are_those_of_the_files():
@@ -271,7 +267,6 @@ def test_looking_fetches_nothing(tmp_path: Path):
     for pair in told["pairs"]:
         assert pair["reason"].endswith(".") and pair["methods"] and pair["licence"]
         assert set(pair["memory_bytes"]) == {"float32", "bfloat16", "float16"}
-    assert socket.create_connection.__module__ == "socket", "the guard stays in its own process"
 
 
 def test_a_target_meant_for_8_bits_takes_them_where_the_processor_has_products_of_them():

@@ -16,6 +16,7 @@ from specvl_demo import waiting_threads
 from specvl_demo.pairs.machine import MachineLoad
 from specvl_demo.serving import threads
 from specvl_demo.ui.serve.watching import watcher_pids
+from tests.shared.server import run_python
 
 
 @pytest.mark.parametrize(
@@ -40,16 +41,12 @@ def test_threads_that_wait_soon_sleep_unless_the_user_says_otherwise():
     """Told by the library itself, which reads the environment when torch is loaded."""
     for given, spins in (("pop('{}', None)", waiting_threads.N_SPINS), ("update({}='7')", "7")):
         change = f"import os; os.environ.{given.format(waiting_threads.SPINS)}"
-        printed = subprocess.run(
-            [sys.executable, "-c", f"{change}; import specvl_demo, torch; torch.ones(2)"],
-            env=os.environ | {"OMP_DISPLAY_ENV": "verbose"},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stderr
-        if waiting_threads.SPINS not in printed:
+        code = f"{change}; import specvl_demo, torch; torch.ones(2)"
+        done = run_python("-c", code, OMP_DISPLAY_ENV="verbose")
+        assert done.returncode == 0, done.stderr
+        if waiting_threads.SPINS not in done.stderr:
             pytest.skip("torch's threads are not GCC's here")
-        assert f"{waiting_threads.SPINS} = '{spins}'" in printed
+        assert f"{waiting_threads.SPINS} = '{spins}'" in done.stderr
 
 
 def test_only_a_load_that_lasts_counts_and_an_old_look_says_nothing_about_now():
