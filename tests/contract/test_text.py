@@ -1,18 +1,17 @@
 """Words from strangers: prompts, names of files, answers and traces stay words where shown."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from specvl_demo import pairs, records
-from specvl_demo.core.detokenizer import Detokenizer, TokenTexts, replace_surrogates
+from specvl_demo.core.detokenizer import replace_surrogates
 from specvl_demo.question import Question
 from specvl_demo.report import tables, trace
 from specvl_demo.serving import session
 from specvl_demo.serving.choosing import choose
 from specvl_demo.serving.loader import load_pair
-from tests.shared import corpus
 from tests.shared.refusals import refuses
 
 MARKUP = (
@@ -44,8 +43,8 @@ def loaded(place: Path) -> Iterator[object]:
         yield load_pair(pairs.find("pocket"), ["small"])
 
 
-def answer(loaded: object, question: str, pictures: Sequence = ()) -> list[records.Record]:
-    asked = Question(replace_surrogates(question), tuple(pictures), max_new_tokens=4)
+def answer(loaded: object, question: str) -> list[records.Record]:
+    asked = Question(replace_surrogates(question), max_new_tokens=4)
     choices = [choose(loaded.pair, name, {}, 0.0) for name in ("ar", "chain")]
     return list(session.race(loaded, session.make_request(loaded, asked), choices))
 
@@ -67,23 +66,6 @@ def test_halves_of_characters_are_mended():
     assert replace_surrogates("a\ud800b\udfffc") == "a\ufffdb\ufffdc"
     for text in ("", "plain", RIGHT_TO_LEFT, "👩‍👩‍👧", "a\0b", "\ufeffx"):
         assert replace_surrogates(text) == text
-
-
-def test_text_waits_for_no_more_tokens_than_a_character_has_bytes():
-    def decode(ids: Sequence[int], keep_special: bool = False) -> str:
-        return bytes(ids).decode("utf-8", "replace")
-
-    for answer, fourth in (("🙂".encode(), "🙂"), (b"\xf0" * 4, "\ufffd" * 4)):
-        text = Detokenizer(TokenTexts(decode), ord("a"))
-        assert [text.decode_next(token) for token in answer] == ["", "", "", fourth]
-
-
-def test_a_picture_alone_is_described_and_text_alone_answered(loaded: object):
-    """A picture alone is described, text alone is answered."""
-    picture = corpus.halves()
-    begin = answer(loaded, " \n\t", [picture])[0]
-    assert "Describe the picture." in begin.prompt and begin.n_visual > 0
-    assert answer(loaded, "x")[0].n_visual == 0
 
 
 def test_a_question_longer_than_the_context_is_refused_with_the_figures(loaded: object):

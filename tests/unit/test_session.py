@@ -26,7 +26,7 @@ from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.media import PLACE, VideoFrames
 from specvl_demo.methods.base import choose
 from specvl_demo.question import MAX_CHARACTERS, Question, Turn, find_file, parse_line, read
-from specvl_demo.records import Begin, Confidence, End, Round, validate_trace
+from specvl_demo.records import Begin, Confidence, End, validate_trace
 from specvl_demo.serving import session
 from specvl_demo.ui.serve import benches
 from specvl_demo.ui.serve.jobs import read_job
@@ -36,7 +36,7 @@ from specvl_demo.vlm.prompts import PromptBuilder, with_prefix
 from specvl_demo.vlm.shared_drafter import with_even_layers
 from tests.shared import pocketlike, zoo
 from tests.shared.refusals import refuses
-from tests.shared.tiny import ask, tiny_prompt
+from tests.shared.tiny import ask, rounds_of, tiny_prompt
 
 PICTURE = Image.new("RGB", (96, 96), (200, 30, 30))
 
@@ -194,7 +194,7 @@ def test_rounds_note_how_busy_others_keep_the_machine(models: object, monkeypatc
     def noted(every_s: float) -> list[object]:
         monkeypatch.setattr(session, "LOAD_EVERY_S", every_s)
         records = session.race(loaded, asked, [choose("ar")], warmed=True)
-        return [record.notes.get("load") for record in records if isinstance(record, Round)]
+        return [round_.notes.get("load") for round_ in rounds_of(records)]
 
     assert set(noted(-1.0)) == {0.5} and set(noted(60.0)) == {None}
 
@@ -337,13 +337,6 @@ def test_every_door_reads_the_same_question(tmp_path: Path, door: Callable[[Path
     assert question.prefix in ((), "") and not question.earlier and not question.system
 
 
-def test_what_a_line_shows_belongs_to_its_first_turn():
-    before = [{"question": "Where?", "answer": "left"}]
-    question = read({"question": "And now?", "image": "a.png", "before": before})
-    assert [len(turn.shown) for turn in question.turns] == [1, 0]
-    assert question.paths == ["a.png"] and question.earlier[0].answer == "left"
-
-
 def test_only_a_visitors_text_is_limited():
     words = "a" * (MAX_CHARACTERS + 1)
     assert read({"question": words}).words == words
@@ -364,7 +357,7 @@ def test_a_model_is_shown_no_more_pixels_than_it_is_to_be():
 def test_a_question_without_words_asks_for_a_description():
     picture = Image.new("RGB", (40, 30))
     earlier = (Turn("", (picture, picture), "two"),)
-    opened = Question(media=(picture,), earlier=earlier).read_files(8)
+    opened = Question(" \n\t", (picture,), earlier=earlier).read_files(8)
     assert opened.words == "Describe the picture."
     assert opened.earlier[0].question == "Describe the pictures."
     assert opened.read_files(8) == opened
