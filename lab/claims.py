@@ -100,10 +100,10 @@ def shifting(options: LabOptions) -> list[Question]:
 def clips(options: LabOptions, frames: int = 16) -> list[Question]:
     """Return clips of unrelated pictures: drawn scenes for the pair that knows them, or its own."""
     asks = ("What happens in the clip?", "Describe the clip.")
-    every = options.every() if options.pair.questions != questions.POCKET else scenes()
-    shown = (one for case in every for one in case.media)
+    drawn = options.pair.questions == questions.POCKET
+    shown = (one for case in (scenes() if drawn else options.every()) for one in case.media)
     pictures = [one for one in shown if isinstance(one, Image.Image)]
-    if options.pair.questions != questions.POCKET:
+    if not drawn:
         pictures = [picture.resize((SIDE, SIDE)) for picture in pictures]
 
     def clip(first: int) -> VideoFrames:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,8 +27,8 @@ from typing import Any
 import psutil
 from playwright.sync_api import Page, sync_playwright
 
-from specvl_demo.places import ROOT
-from tests.shared.server import FAKE_PAGE, SHOWN, server
+from specvl_demo.places import EXAMPLES, ROOT
+from tests.shared.server import FAKE_PAGE, SHOWN, run_python, server
 from tools import browser
 
 REST_S = 20.0
@@ -88,9 +87,9 @@ class Race:
 
 def by_command(pair: str) -> Race:
     picture, method = ASKED[pair]
-    command = [sys.executable, "-m", "specvl_demo", "race", "--pair", pair, "--methods", method]
-    command += ["--image", str(ROOT / "examples" / picture), "--prompt", QUESTION, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    words = ["race", "--pair", pair, "--methods", method, "--image", EXAMPLES / picture]
+    done = run_python("-m", "specvl_demo", *words, "--prompt", QUESTION, "--json")
+    done.check_returncode()
     ar, lane = json.loads(done.stdout)["lanes"]
     return Race(ar["tokens_per_s"], lane["speedup_decode"])
 

@@ -4,14 +4,13 @@
     python -m lab.golden compare FILE [--pairs …] [--methods …]
 
 Asks every method of a pair, greedily and sampled with a fixed seed, about a picture, two pictures,
-a clip, and the picture again. `record` writes the token ids and the accepted path of every round,
-and a hash of every file below assets/; `compare` prints the differences and exits with 1 if any.
+a clip, and the picture again. `record` writes the token ids and the accepted path of every round;
+`compare` prints the differences and exits with 1 if any. Whether weights changed, git tells.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import sys
 from dataclasses import replace
@@ -22,18 +21,14 @@ from specvl_demo import pairs
 from specvl_demo.core import engine
 from specvl_demo.media import MediaFile
 from specvl_demo.options import Sampling
+from specvl_demo.places import EXAMPLES
 from specvl_demo.question import Question, Turn
 from specvl_demo.records import Round
 from specvl_demo.serving import choosing, loader, session
 
-ROOT = Path(__file__).resolve().parents[1]
-EXAMPLES = ROOT / "examples"
 PICTURES = {"photo": ("cat.jpg", "coffee.jpg", "tour.webm")}
 DRAWN = ("scene.png", "chart.png", "clip.webm")
-SAMPLINGS: dict[str, dict[str, Any]] = {
-    "greedy": {"temperature": 0.0},
-    "sampled": {"temperature": 1.0, "seed": 7},
-}
+SAMPLINGS = {"greedy": Sampling(), "sampled": Sampling(1.0, seed=7)}
 
 
 def conversations(pair: str) -> dict[str, list[Question]]:
@@ -53,19 +48,17 @@ def conversations(pair: str) -> dict[str, list[Question]]:
 def traces(pair: str, methods: str, tokens: int) -> dict[str, dict[str, Any]]:
     """Return {name: {"tokens": ids, "paths": one list of nodes per round}} of every answer."""
     loaded = loader.load_pair(pairs.find(pair))
-    names = choosing.supported_methods(loaded.pair) if methods == "all" else methods.split(",")
     found = {}
     for how, sampling in SAMPLINGS.items():
         # A method may not support a temperature.
-        served = set(choosing.supported_methods(loaded.pair, sampling["temperature"]))
         choices = [
-            choosing.choose(loaded.pair, name, temperature=sampling["temperature"])
-            for name in names
-            if name in served
+            choosing.choose(loaded.pair, name, temperature=sampling.temperature)
+            for name in choosing.supported_methods(loaded.pair, sampling.temperature)
+            if methods == "all" or name in methods.split(",")
         ]
         for kind, args in conversations(pair).items():
             for i, question in enumerate(args):
-                asked = replace(question, max_new_tokens=tokens, sampling=Sampling(**sampling))
+                asked = replace(question, max_new_tokens=tokens, sampling=sampling)
                 request = session.make_request(loaded, asked)
                 title = kind if i == 0 else "follow-up"
                 lanes: dict[str, dict[str, Any]] = {}
@@ -79,20 +72,10 @@ def traces(pair: str, methods: str, tokens: int) -> dict[str, dict[str, Any]]:
     return found
 
 
-def hashes() -> dict[str, str]:
-    """Return SHA-256 of the weights and other data below assets/; cards and READMEs may change."""
-    files = (one for one in (ROOT / "assets").rglob("*") if one.is_file())
-    return {
-        one.relative_to(ROOT).as_posix(): hashlib.sha256(one.read_bytes()).hexdigest()
-        for one in sorted(files)
-        if one.name not in ("README.md", "card.json")
-    }
-
-
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return one line for everything that has changed, including what only one side has."""
     lines = []
-    for name in [*before, *(name for name in now if name not in before)]:
+    for name in before | now:
         if name not in now or name not in before:
             lines.append(f"{name}: {'gone' if name in before else 'new'}")
         elif before[name] != now[name]:
@@ -102,8 +85,6 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 def _first(before: Any, now: Any) -> str:
     """Describe the first difference between two traces."""
-    if isinstance(before, str):
-        return "another content"
     for key in ("tokens", "paths"):
         for i, (old, new) in enumerate(zip(before[key], now[key], strict=False)):
             if old != new:
@@ -129,9 +110,8 @@ def main() -> int:
     for pair in args.pairs.split(","):
         found |= traces(pair, args.methods, args.tokens)
     if args.do == "record":
-        document = {"limit": args.tokens, "assets": hashes(), "traces": found}
-        args.file.write_text(json.dumps(document))
-        sys.stdout.write(f"{len(found)} answers, {len(document['assets'])} files: {args.file}\n")
+        args.file.write_text(json.dumps({"limit": args.tokens, "traces": found}))
+        sys.stdout.write(f"{len(found)} answers: {args.file}\n")
         return 0
     asked_for = {
         name: trace
@@ -139,9 +119,9 @@ def main() -> int:
         if name.split(", ")[0] in args.pairs.split(",")
         and (args.methods == "all" or name.split(", ")[-1] in args.methods.split(","))
     }
-    lines = differences(before["assets"], hashes()) + differences(asked_for, found)
+    lines = differences(asked_for, found)
     sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.write(f"{len(lines)} of {len(asked_for)} answers and {len(hashes())} files differ\n")
+    sys.stdout.write(f"{len(lines)} of {len(asked_for)} answers differ\n")
     return bool(lines)
 
 

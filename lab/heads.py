@@ -71,14 +71,12 @@ def report(options: LabOptions) -> dict[str, Any]:
     machine |= {"weights": {"target": machine["weights"]["target"], **own}}
     return {
         **measured,
-        "heads": [{"head": one.name, **facts_of(one)} for one in heads],
+        "heads": [
+            {"head": one.name, **{key: one.card[key] for key in ("parameters", "steps")}}
+            for one in heads
+        ],
         "unlike": unlike({one.name: one.card for one in heads}),
     }
-
-
-def facts_of(one: Trained) -> dict[str, Any]:
-    """Return the size of a head, and how long it was trained."""
-    return {key: one.card[key] for key in ("parameters", "steps")}
 
 
 def opened(loaded: LoadedPair, folder: Path) -> list[Trained]:

@@ -18,11 +18,6 @@ from specvl_demo.report.remarks import compare_answers
 from specvl_demo.serving import choosing, session
 from specvl_demo.serving.loaded import LoadedPair
 
-COLUMNS = (
-    *("method", "drafts", "prompts", "differences", "tokens", "tau"),
-    *("first_case", "first_token", "logit_gap"),
-)
-
 
 def report(options: LabOptions) -> dict[str, Any]:
     """Return the result of `lossless` on the pair's questions or the user's file. When sampling,

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers.utils import logging
 
-from specvl_demo.methods.heads.checkpoints import FORMATS, HeadFormat
+from specvl_demo.methods.heads.checkpoints import FORMATS, HeadFormat, in_layer
 from specvl_demo.pairs import PairSpec
 from specvl_demo.serving.custom import custom_pair
 from tests.shared import zoo
@@ -276,7 +276,7 @@ def _shapes(
     """Return the shape of every tensor that a format needs, for a target of these sizes."""
     shapes = dict(form.required)
     for number in range(settings["num_hidden_layers"] if form.every_layer else 0):
-        shapes |= {f"layers.{number}.{name}": shape for name, shape in form.every_layer.items()}
+        shapes |= in_layer(number, form.every_layer)
     head, width = text["head_dim"], text["hidden_size"]
     layers_read = settings["num_hidden_layers"] if form.kind == "dflash" else 3
     sizes = {

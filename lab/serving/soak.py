@@ -115,13 +115,10 @@ def growth(samples: Sequence[Sample], settled_at: float) -> dict[str, Any]:
     least-squares line. All None where there are too few samples to say.
     """
     after = [sample for sample in samples if sample.at >= settled_at]
-    unknown = dict.fromkeys(("start_mb", "end_mb", "growth", "slope_mb_per_min"))
-    blank: dict[str, Any] = unknown | {"processes": 0}
-    if len(after) < 10:
-        return blank
-    steady = set.intersection(*(set(sample.rss) for sample in after))
+    steady = set.intersection(*(set(sample.rss) for sample in after)) if len(after) >= 10 else ()
     if not steady:
-        return blank
+        names = ("start_mb", "end_mb", "growth", "slope_mb_per_min")
+        return {**dict.fromkeys(names), "processes": 0}
     sums = [sum(sample.rss[pid] for pid in steady) / 2**20 for sample in after]
     fifth = len(sums) // 5
     start, end = statistics.median(sums[:fifth]), statistics.median(sums[-fifth:])

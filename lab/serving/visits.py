@@ -20,11 +20,11 @@ from PIL import Image, ImageDraw
 
 from specvl_demo.media.files import CLIP_FORMATS, HEAD_BYTES, PICTURE_FORMATS, sniff_format
 from specvl_demo.methods.base import METHODS
+from specvl_demo.places import EXAMPLES
 from specvl_demo.records import validate_trace
 from tests.shared import corpus
 from tests.shared.visitor import Turned, Visitor, read, sentence
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MAX_FAULTS_KEPT = 20
 BUSY = re.compile(r"busy|queue is full", re.IGNORECASE)
 """A refusal because too many ask at once."""

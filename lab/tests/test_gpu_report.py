@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,16 +12,15 @@ import pytest
 from lab.gpu import document, isolated, parts, steps
 from lab.gpu.isolated import Aside, Message, Part, Setting, Started
 from specvl_demo.decoders.huggingface import HFDecoder
-from specvl_demo.places import ROOT
 from tests.shared import zoo
+from tests.shared.server import run_python
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1300)
 def test_the_gpu_report_has_every_part_and_no_fault(tmp_path: Path):
     out = tmp_path / "out.json"
-    command = [sys.executable, "-m", "lab.gpu", "--tiny", "--minutes", "20", "--out", str(out)]
-    subprocess.run(command, cwd=ROOT, check=False, timeout=1230)
+    run_python("-m", "lab.gpu", "--tiny", "--minutes", "20", "--out", out, timeout=1230)
     record = json.loads(out.read_text(encoding="utf-8"))
     assert [each["part"] for each in record["parts"] if each["fault"]] == []
     assert set(parts.PARTS) <= {each["part"] for each in record["parts"]}
