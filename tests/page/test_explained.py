@@ -247,7 +247,7 @@ def test_five_papers_are_chosen_in_one_press_and_race(opened):
     # Tree, charts, inspector and a phone's second lane are of the lane that the sentence names.
     named = opened.evaluate("specvl.race.focused.title")
     expect(headline(opened)).to_contain_text(f"Green words of {named} ")
-    expect(opened.locator(".vl-lane.beside .vl-lane-name").last).to_have_text(named)
+    expect(opened.locator(".vl-lane.focused .vl-lane-name").last).to_have_text(named)
     filled = "[...document.querySelectorAll('.vl-track .vl-bar i')].map((n) => n.style.transform)"
     assert opened.evaluate(filled) == ["scaleX(1)"] * 6
     for width, abreast in ((1440, 3), (1024, 2), (390, 2)):

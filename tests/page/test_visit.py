@@ -276,7 +276,7 @@ def test_a_result_is_shared_as_one_file(opened, tmp_path: Path):
     menu.click()
     opened.keyboard.press("ArrowDown")
     opened.keyboard.press("ArrowUp")
-    last = opened.get_by_role("button", name="Code for another web page")
+    last = opened.get_by_role("button", name="Print the figure, or save as PDF")
     expect(last).to_be_focused()
     assert opened.evaluate("scrollY") == 0
     opened.keyboard.press("Escape")

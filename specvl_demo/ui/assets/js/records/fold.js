@@ -208,11 +208,15 @@ export function children(tree) {
   tree.parent.forEach((p, i) => {
     if (p >= 0) kids[p].push(i);
   });
-  const logp = tree.draft_logp;
-  if (logp)
-    for (const list of kids) list.sort((a, b) => (logp[b] ?? -Infinity) - (logp[a] ?? -Infinity));
+  /** @param {number} node */
+  const likely = (node) => chance(tree.draft_logp, node) ?? 0;
+  for (const list of kids) list.sort((a, b) => likely(b) - likely(a));
   return kids;
 }
+
+/** The probability of a node; null where it is unknown. @param {(number | null)[] | null | undefined} logp
+ *  @param {number} node */
+export const chance = (logp, node) => (logp?.[node] == null ? null : Math.exp(logp[node]));
 
 /** The nodes after which nothing was drafted. @param {Tree} tree */
 export const leaves = ({ parent }) => [...parent.keys()].filter((i) => !parent.includes(i));

@@ -1,7 +1,7 @@
 /* What to look at first in a finished race: a lane, and a token of it. */
 
-import { children } from './fold.js';
-import { doubt, hedged } from './verdict.js';
+import { chance, children } from './fold.js';
+import { doubt, hedged, speedOf } from './verdict.js';
 import { W } from '../words/words.js';
 
 /** The lane that won: the only rival, or the fastest whose times are sound; else of those with a rough speedup, the
@@ -9,13 +9,11 @@ import { W } from '../words/words.js';
 export function best(race) {
   const all = race.rivals;
   if (all.length < 2) return all[0] ?? null;
-  /** Also a rough one; 0 while unknown. */
-  const speed = (lane) => hedged(doubt(race, lane)) ?? race.speedup(lane) ?? 0;
-  const sound = all.filter((lane) => doubt(race, lane) === null);
+  const sound = all.filter((lane) => !doubt(race, lane));
   const rough = all.filter((lane) => hedged(doubt(race, lane)));
   const exact = rough.filter((lane) => lane.begin.lossless);
   const among = [sound, exact, rough].find((lanes) => lanes.length) ?? [null];
-  return among.reduce((a, b) => (speed(b) > speed(a) ? b : a));
+  return among.reduce((a, b) => (speedOf(race, b) > speedOf(race, a) ? b : a));
 }
 
 /** A model, or a rule, such as lookup, which is certain of all it drafts. @param {Lane} lane */
@@ -38,9 +36,7 @@ export function instructive(lane) {
   let found = null;
   let most = 0.05;
   lane.rounds.forEach((round) => {
-    const { draft_logp: logp } = round.tree;
-    if (!logp) return;
-    const p = (i) => Math.exp(logp[i] ?? -Infinity);
+    const p = (i) => chance(round.tree.draft_logp, i) ?? 0;
     round.tokens.forEach((token, at) => {
       const stands = round.path[at];
       const taken = token.origin === 'draft' ? round.path[at + 1] : null;

@@ -1,6 +1,6 @@
 /* What is told of a token or node: why it is, or is not, in the answer, what else was likely, what was noted. */
 
-import { children, countDrafted, countKept, fallen, reason } from './fold.js';
+import { chance, children, countDrafted, countKept, fallen, reason } from './fold.js';
 import { probability, shown, wordOf } from './text.js';
 import { W, fmt } from '../words/words.js';
 
@@ -8,7 +8,6 @@ const MOST_ROWS = 8;
 const MOST_VALUES = 16; // of a list
 
 const sampled = (lane) => Number(lane.begin.sampling.temperature) > 0;
-const exp = (logp) => (logp == null ? null : Math.exp(logp));
 
 export function whyWritten(lane, token) {
   const { at, origin } = lane.tokens[token];
@@ -60,8 +59,8 @@ export function drawOf({ notes: { draws } }, at) {
 
 /** A drafted node's probabilities. */
 export const chancesOf = ({ tree }, node) => ({
-  target: exp(tree.target_logp?.[node]),
-  drafter: exp(tree.draft_logp?.[node]),
+  target: chance(tree.target_logp, node),
+  drafter: chance(tree.draft_logp, node),
 });
 
 /** What was drafted after a node, with both probabilities. */

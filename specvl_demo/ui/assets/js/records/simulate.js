@@ -1,7 +1,7 @@
 /* A race simulated from a recorded one: the answer stays, and how hard each of its tokens is to guess; drafter, draft
    length and costs may be others. Costs are in autoregressive steps. */
 
-import { children, countDrafted, depths } from './fold.js';
+import { chance, children, countDrafted, depths } from './fold.js';
 
 /** What a lane says of its tokens and its costs; null if it drafted nothing. @returns {Learned | null} */
 export function learn(lane, base) {
@@ -50,10 +50,9 @@ export function learn(lane, base) {
 
 /** Whether the drafter's token was kept (null: it never guessed), and how sure it was. */
 function verdict(round, at) {
-  const { draft_logp: logp } = round.tree;
   const token = round.tokens[at];
-  /** How sure the drafter was of a node; 0.5 where unknown. */
-  const p = (i) => (logp?.[i] == null ? 0.5 : Math.exp(logp[i]));
+  /** How sure the drafter was of a node. */
+  const p = (i) => chance(round.tree.draft_logp, i) ?? 0.5;
   if (token.origin !== 'target') return { right: true, sure: p(round.path[at + 1]) };
   const rivals = children(round.tree)[round.path[at]];
   return rivals.length

@@ -19,6 +19,13 @@ export function doubt(race, lane) {
 /** The rough speedup that is shown with this reason. */
 export const hedged = (why) => why?.about || null;
 
+/** Whether a figure is shown, be it a rough one. */
+export const timed = (why) => !why || hedged(why) !== null;
+
+/** A lane's speedup, the rough one where times are doubtful; null while neither is known. */
+export const speedOf = (race, lane) =>
+  doubt(race, lane) ? hedged(doubt(race, lane)) : race.speedup(lane);
+
 /** All reasons, the clearest of every kind, each with its lanes. */
 export function doubts(race) {
   const found = new Map();

@@ -4,7 +4,7 @@ import { coloursOf } from './colours.js';
 import { Emitter } from './emitter.js';
 import { exampleLike } from './examples.js';
 import * as kept from './keep.js';
-import { chosen, unsampled } from './request.js';
+import { chosen, runnable } from './request.js';
 import { deliver } from './sharing.js';
 import { COMPARE } from '../words/comparewords.js';
 import * as trace from '../records/trace.js';
@@ -220,9 +220,9 @@ export class Bench extends Emitter {
     const { settings } = this;
     const { pair, system } = this.request;
     const { tokens, ...numbers } = this.fields;
-    const greedy = unsampled(catalog, { methods: this.chosen, settings }, numbers.temperature);
-    const methods = this.chosen.filter((name) => !greedy.some((method) => method.name === name));
-    this.left = greedy.map(({ title }) => title);
+    const wanted = { methods: this.chosen, settings };
+    const { methods, left } = runnable(catalog, wanted, numbers.temperature);
+    this.left = left;
     const refusal = this.refusal(methods);
     if (refusal) {
       this.say(refusal, true);
@@ -262,7 +262,6 @@ export class Bench extends Emitter {
       const left = done > first ? ((Date.now() - began) / (done - first)) * (total - done) : null;
       this.emit('progress', done / total);
       failure = await this.askNext(COMPARE.asking(done, size, left && left / 1000));
-      if (failure === undefined) break;
       if (failure === null && this.running) done += 1;
       if (Date.now() - fresh <= FRESH_MS) continue;
       await this.refresh();
@@ -270,16 +269,15 @@ export class Bench extends Emitter {
     }
     await this.refresh();
     this.setRunning(false);
-    this.tellEnd(size, failure ?? null);
+    this.tellEnd(size, failure);
   }
 
-  /** Returns what failed, null, or undefined if the bench was stopped before.
-   *  @param {string} text said meanwhile */
+  /** Returns what failed. @param {string} text said meanwhile @returns {Promise<string | null>} */
   async askNext(text) {
     const { runner } = this.parts;
     this.say(text);
     while (runner.busy && this.running) await new Promise((ok) => setTimeout(ok, WAIT_MS));
-    if (!this.running) return undefined;
+    if (!this.running) return null;
     return runner.run(
       { bench: this.id },
       {
@@ -336,11 +334,11 @@ export class Bench extends Emitter {
   /** For a reload of this tab. */
   keep() {
     const { id, running: left, source, chosen: methods, fields } = this;
-    kept.keepBench({ id, left, source, methods, fields });
+    kept.bench.keep({ id, left, source, methods, fields });
   }
 
   async restore() {
-    const { left, ...form } = kept.bench() ?? {};
+    const { left, ...form } = kept.bench.read() ?? {};
     if (!form.fields) return;
     Object.assign(this, form);
     this.touched = true;

@@ -5,7 +5,7 @@ import { Emitter } from './emitter.js';
 import { Files } from './files.js';
 import { askedExample, giveWay, requestOf } from './examples.js';
 import { blank, chosen, loadingRefusal, pairOf } from './request.js';
-import { parts, paths, takeOver, tooMuch, unsampled } from './request.js';
+import { parts, paths, runnable, takeOver, tooMuch } from './request.js';
 import { W } from '../words/words.js';
 
 /** @extends {Emitter<FormEvents>} */
@@ -245,9 +245,8 @@ export class Form extends Emitter {
 
   changed = () => this.emit('change');
 
-  /** Chosen methods that cannot sample, though that is asked. */
-  get unsampled() {
-    return unsampled(this.catalog, this.request, this.request.sampling.temperature);
+  get runnable() {
+    return runnable(this.catalog, this.request, this.request.sampling.temperature);
   }
 
   /** Emit 'run', or say what is wrong; files on their way are awaited. @param {RunOptions} [options] */
@@ -266,16 +265,14 @@ export class Form extends Emitter {
     }
     const before = { turns, media, last: this.last };
     this.turnOver();
-    const { sampling, loading, methods: all, ...rest } = structuredClone(this.request);
-    const left = this.unsampled;
-    const methods = all.filter((name) => !left.some((method) => method.name === name));
-    const without = left.map(({ title }) => title);
+    const { sampling, loading, ...rest } = structuredClone(this.request);
+    const { methods, left: without } = this.runnable;
     const [refused] = rest.media.length ? [] : this.files.refused;
     const wrong =
       (refused && W.media.refusedRun(refused.name)) ??
       tooMuch(this) ??
       loadingRefusal(this.pairFacts, this.request) ??
-      (left.length && !methods.length ? W.ask.greedy(without) : null);
+      (without.length && !methods.length ? W.ask.greedy(without) : null);
     if (wrong) {
       this.undo(before);
       this.say(wrong, true);

@@ -1,7 +1,5 @@
 /* What a visit stores in this browser, if it can (a private window cannot). */
 
-const FORM = 'specvl-form';
-const BENCH = 'specvl-compare';
 const MOST_RUNS = 12;
 
 /** @param {IDBRequest} request @returns {Promise<any>} */
@@ -55,13 +53,15 @@ export function store(key, value, area = 'localStorage') {
   }
 }
 
-/** Form and bench are kept for reloads of this tab: another one is a new visitor's. */
-export const form = () => stored(FORM, 'sessionStorage');
-/** @param {object} state */
-export const keepForm = (state) => store(FORM, state, 'sessionStorage');
-export const bench = () => stored(BENCH, 'sessionStorage');
-/** @param {object} state */
-export const keepBench = (state) => store(BENCH, state, 'sessionStorage');
+/** What is kept for reloads of this tab: another one is a new visitor's. @param {string} key */
+const inTab = (key) => ({
+  read: () => stored(key, 'sessionStorage'),
+  /** @param {object | null} state */
+  keep: (state) => store(key, state, 'sessionStorage'),
+});
+
+export const form = inTab('specvl-form');
+export const bench = inTab('specvl-compare');
 
 /** For a later visit. @param {string} path on the server @param {Blob} sent */
 export const keepFile = (path, sent) => ask('files', (all) => all.put(sent, path));
@@ -81,8 +81,8 @@ export async function keepRun(run) {
 export const runs = async () => ((await ask('runs', (all) => all.getAll())) ?? []).reverse();
 
 export async function forget() {
-  store(FORM, null); // earlier versions kept it there
-  for (const key of [FORM, BENCH]) store(key, null, 'sessionStorage');
+  form.keep(null);
+  bench.keep(null);
   await ask('files', (all) => all.clear());
   await ask('runs', (all) => all.clear());
 }

@@ -33,12 +33,11 @@ export function traceAsked() {
   return /^\w+:|\/\//.test(path) ? '' : new URL(SERVED + path, document.baseURI).href;
 }
 
-/** A link to a trace on this server. embed: to its race alone. @param {string} trace */
-export function toTrace(trace, embed = false) {
+/** A link to a trace on this server. @param {string} trace */
+export function toTrace(trace) {
   const page = new URL(document.baseURI);
   page.search = page.hash = '';
   page.searchParams.set('trace', trace.slice(trace.indexOf(SERVED) + SERVED.length));
-  if (embed) page.searchParams.set('embed', '1');
   return page.href;
 }
 

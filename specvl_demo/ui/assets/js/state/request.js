@@ -21,13 +21,14 @@ export function blank(catalog) {
   };
 }
 
-/** The chosen methods that are not defined for sampling, if it is asked for.
+/** The chosen methods that can run, and the titles of those `left` out: if sampling is asked for, they are not defined.
  *  @param {Catalog} catalog @param {Pick<FormRequest, 'methods' | 'settings'>} request @param {unknown} temperature */
-export function unsampled(catalog, { methods, settings }, temperature) {
-  if (!(Number(temperature) > 0)) return [];
-  return catalog.methods.filter(
-    ({ name, greedy }) => greedy && methods.includes(name) && !settings[name]?.verifier,
-  );
+export function runnable(catalog, { methods: all, settings }, temperature) {
+  const fails = (/** @type {Method} */ { name, greedy }) =>
+    greedy && all.includes(name) && !settings[name]?.verifier;
+  const left = Number(temperature) > 0 ? catalog.methods.filter(fails) : [];
+  const methods = all.filter((name) => !left.some((method) => method.name === name));
+  return { methods, left: left.map(({ title }) => title) };
 }
 
 /** The changed values of sampling and loading. @param {Pick<FormRequest, 'pair' | 'sampling' | 'loading'>} request */

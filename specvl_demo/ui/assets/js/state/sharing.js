@@ -23,7 +23,6 @@ export class Sharing {
     const written = trace.write(trace.recordsOf(this.parts.race));
     if (as === 'link') await this.link();
     else if (as === 'race') await this.raceLink();
-    else if (as === 'embed') await this.embed();
     else if (as === 'trace') this.parts.download(TRACE, written);
     else await this.make(as, written);
   }
@@ -47,17 +46,6 @@ export class Sharing {
     const { catalog, race } = this.parts;
     const { example, from } = race.meta;
     return from ?? catalog.examples.find(({ id }) => id === example)?.trace;
-  }
-
-  /** Copy code that shows the race in another page: by Save's file. */
-  async embed() {
-    const { stage } = this.parts;
-    const size = 'width="100%" height="900" loading="lazy"';
-    const code = `<iframe src="race.html" ${size} title="${W.name}" allow="fullscreen"></iframe>`;
-    const address = this.traceAddress && link.toTrace(this.traceAddress, true);
-    const served = address && W.run.embedded(address);
-    const told = [W.run.copied, W.run.embeddedFile, served];
-    stage.tell((await copy(code)) ? told.filter(Boolean).join(' ') : code);
   }
 
   /** Copy a link to the form's request, and open it. */

@@ -277,7 +277,7 @@ interface Listener {
 
 /** As what a race can be kept; the server makes the last three. */
 type Made = 'page' | 'figure' | 'pdf';
-type Keepsake = 'link' | 'race' | 'embed' | 'trace' | Made;
+type Keepsake = 'link' | 'race' | 'trace' | Made;
 
 /** What a link asks. example: the id of the example whose pictures it means; without: it was of others. */
 interface Linked extends Partial<FormRequest> {

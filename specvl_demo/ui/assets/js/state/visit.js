@@ -37,7 +37,7 @@ export class Visit {
     this.keeping = 0;
     const { example = null, source, form: key } = race.meta;
     const run = source === 'live' ? race.list[0]?.begin.request : null;
-    kept.keepForm({ request: form.request, example, run, fits: key === form.key(), left });
+    kept.form.keep({ request: form.request, example, run, fits: key === form.key(), left });
   }
 
   /** The recorded race for a new visitor: of the page's own pair, which is loaded already. */
@@ -55,7 +55,7 @@ export class Visit {
     await this.parts.archive.load();
     const view = link.view();
     const { asked, broken } = link.read();
-    const left = kept.form();
+    const left = kept.form.read();
     const from = link.traceAsked();
     if (from !== null) await this.open(from);
     else if (asked) await this.follow(asked);

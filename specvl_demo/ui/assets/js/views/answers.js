@@ -30,14 +30,6 @@ export function answers(race, painter, onback) {
   race.on('head select focus', (_, type) => {
     for (const view of views.values()) view.update(type !== 'head');
   });
-  // On a phone the plain lane stands beside the one in focus, else the last.
-  race.on('lane focus', () => {
-    const other = race.rivals.find((lane) => lane === race.focused) ?? race.rivals.at(-1);
-    for (const [name, view] of views) {
-      const beside = [race.baseline?.name, other?.name].includes(name);
-      view.node.classList.toggle('beside', beside);
-    }
-  });
   return node;
 }
 

@@ -1,6 +1,7 @@
 /* What lies over the page is closed by the browser's Back, as by Escape. */
 
-import { button, h } from './dom.js';
+import { button, h, put, refill } from './dom.js';
+import { stills } from './tiles.js';
 import { W } from '../words/words.js';
 
 const layers = []; // what closes each layer over the page, the uppermost last
@@ -26,9 +27,10 @@ export function backCloses(close) {
   };
 }
 
-/** A dialog over the whole screen, and `fill`, which opens it. moves: what keys do (PageUp and PageDown are what a
- *  presenter's remote sends); stage: what it shows. */
-export function overScreen({ title, keys }, moves, stage, tools) {
+/** A dialog over the whole screen, and `fill`, which opens it. back, on: what arrows do, and PageUp and PageDown, which a
+ *  presenter's remote sends; more: what other keys do; stage: what it shows. */
+export function overScreen({ title, keys }, { back, on, ...more }, stage, tools) {
+  const moves = { ArrowLeft: back, PageUp: back, ArrowRight: on, PageDown: on, ...more };
   const keydown = (event) => {
     const presses = [' ', 'Enter'].includes(event.key) && event.target.closest('button');
     if (!Object.hasOwn(moves, event.key) || presses) return;
@@ -57,6 +59,17 @@ export function overScreen({ title, keys }, moves, stage, tools) {
     opened();
   };
   return { dialog, fill };
+}
+
+/** What a race asks, and `tell`, which writes it. */
+export function questionHead(race, ...more) {
+  const pictures = h('div.vl-story-pictures');
+  const question = h('p');
+  const tell = () => {
+    refill(pictures, stills(race.meta.shown));
+    put(question, race.meta.question ?? '');
+  };
+  return { head: h('div.vl-story-head', pictures, question, more), tell };
 }
 
 export const tool = (text, does) => button(text, does, 'vl-secondary');

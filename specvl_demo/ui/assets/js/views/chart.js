@@ -54,7 +54,6 @@ export class Chart {
       this.note,
       this.plot,
     );
-    this.revision = 0;
     painter.register(this.node, () => this.draw());
     this.resized = new ResizeObserver(() => painter.dirty(this.node));
     this.resized.observe(this.plot);
@@ -86,8 +85,7 @@ export class Chart {
     if (say) this.plot.ariaLabel = say;
     const { clientWidth: width, clientHeight: height } = this.plot;
     if (!traces || !width) return;
-    this.revision += 1;
-    const layout = { ...this.layout(drawing), width, height, datarevision: this.revision };
+    const layout = { ...this.layout(drawing), width, height };
     window.Plotly.react(this.plot, traces.map(literalTrace), layout, CONFIG);
     if (!this.started) {
       this.started = true;
@@ -114,7 +112,6 @@ export class Chart {
       hovermode: this.race.finished ? 'x unified' : false,
       dragmode: false,
       shapes,
-      hoverlabel: { font: { size: 12 } },
       xaxis: axis(spec.x, {
         range: [xmin, xend ?? ceilTo(xmax, spec.xunit ?? 10)],
         nticks: 5,

@@ -2,7 +2,7 @@
 
 import { ceilTo } from './chart.js';
 import { countDrafted, countKept, speedupByToken } from '../records/fold.js';
-import { doubt, doubts, hedged } from '../records/verdict.js';
+import { doubt, doubts, hedged, speedOf, timed } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
 
 export const DASHES = ['solid', 'dash', 'longdash', 'dot', 'dashdot', 'longdashdot'];
@@ -61,9 +61,9 @@ export const speedup = {
     if (!baseline?.rounds.length) return { note: W.charts.later };
     const { noSpeedup } = W.charts;
     const reasons = doubts(race);
-    const without = rivals.filter((lane) => doubt(race, lane) && !hedged(doubt(race, lane)));
-    const timed = rivals.filter((lane) => !without.includes(lane));
-    const lines = timed.map((lane) => runningSpeedup(race, lane, colours)).filter(Boolean);
+    const shown = rivals.filter((lane) => timed(doubt(race, lane)));
+    const without = rivals.filter((lane) => !shown.includes(lane));
+    const lines = shown.map((lane) => runningSpeedup(race, lane, colours)).filter(Boolean);
     if (!lines.length) {
       const titles = (lanes) => (reasons.length > 1 ? lanes.map((l) => l.title) : []);
       const note = reasons.map(([why, lanes]) => noSpeedup(why, titles(lanes))).join(' ');
@@ -73,15 +73,14 @@ export const speedup = {
       name: W.charts.without(lane.title),
       help: noSpeedup(doubt(race, lane)),
     });
-    const speed = (lane) => hedged(doubt(race, lane)) ?? race.speedup(lane);
-    const say = (lane) => [lane.title, fmt.times(without.includes(lane) ? null : speed(lane))];
-    const ended = timed.every((lane) => lane.end);
+    const say = (lane) => [lane.title, fmt.times(speedOf(race, lane))];
+    const ended = shown.every((lane) => lane.end);
     return {
       traces: lines.map((line) => lineTrace(line)),
       legend: [...lines, ...without.map(unknown)],
       note: reasons.map(([why]) => noSpeedup(why)).join(' '),
       xmax: Math.max(0.2, ...lines.map(({ x }) => x.at(-1))),
-      xend: ended ? Math.max(...timed.map((lane) => lane.totalsAfter(Infinity).clock_s)) : null,
+      xend: ended ? Math.max(...shown.map((lane) => lane.totalsAfter(Infinity).clock_s)) : null,
       ymax: ceilTo(1.1 * Math.max(1.8, ...lines.flatMap(({ y }) => y)), 1),
       shapes: [lineAtOne(colours)],
       say: W.charts.speedupSay(rivals.map(say)),

@@ -1,12 +1,11 @@
 /* The race over the whole screen: all lanes on one clock, the plain lane's place in the leader's text. */
 
-import { overScreen, tool } from './back.js';
-import { h, iconButton, put, refill } from './dom.js';
+import { overScreen, questionHead, tool } from './back.js';
+import { h, iconButton, put } from './dom.js';
 import { headline, tellIn } from './headline.js';
 import { legendOf } from './lane.js';
 import { strip } from './strip.js';
 import { laid } from '../records/text.js';
-import { stills } from './tiles.js';
 import { doubt, hedged } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
 
@@ -18,8 +17,6 @@ export function chase(replay, painter) {
   const { race } = replay;
   const ghost = h('span.vl-ghost', h('b.vl-badge', W.chase.ghost));
   const lanes = h('div.vl-chase');
-  const pictures = h('div.vl-story-pictures');
-  const question = h('p');
   const clock = h('output.vl-time');
   const back = () => replay.turn(-1);
   const on = () => replay.turn(1);
@@ -27,13 +24,10 @@ export function chase(replay, painter) {
   const turn = () => replay.toggle();
   const [play, next] = [tool(W.story.play, turn), tool(W.story.next, on)];
   const tools = [tool(W.chase.start, start), tool(W.story.back, back), play, next, clock];
-  const moves = {
-    ...{ ArrowLeft: back, PageUp: back, ArrowRight: on, PageDown: on },
-    ...{ ' ': turn, Home: start, End: () => replay.turn(Infinity) },
-  };
+  const moves = { back, on, ' ': turn, Home: start, End: () => replay.turn(Infinity) };
   const legend = h('div.vl-textlegend', legendOf(['draft', 'relaxed', 'target']));
   const says = h('p.vl-headline');
-  const head = h('div.vl-story-head', pictures, question, legend);
+  const { head, tell } = questionHead(race, legend);
   const stage = h('div.vl-story-stage', head, lanes, says);
   const { dialog, fill } = overScreen(W.chase, moves, [stage, strip(race, painter)], tools);
   let rows = [];
@@ -53,8 +47,7 @@ export function chase(replay, painter) {
   };
 
   const open = async () => {
-    refill(pictures, stills(race.meta.shown));
-    put(question, race.meta.question ?? '');
+    tell();
     rows = race.list.map(rowOf);
     lanes.replaceChildren(...rows.map(({ head: name, text }) => h('div', name, text)));
     await fill();

@@ -80,9 +80,6 @@ function sheet(race, node) {
   };
 }
 
-/** Read out with the heading. */
-const spoken = (why) => h('span.vl-hidden', why);
-
 /** Heading and body; null: not there yet. */
 function aboutSelected(context) {
   const { race, lane } = context;
@@ -128,7 +125,6 @@ function aboutToken(context, token) {
     h('span', W.inspect.place(token, index, at + 1)),
     move(-1, '‹', W.inspect.previous),
     move(1, '›', W.inspect.next),
-    spoken(why),
   ];
   const node = round.path[at + 1];
   const draw = drawOf(round, at);
@@ -137,7 +133,7 @@ function aboutToken(context, token) {
     probabilityBars(draw ?? chancesOf(round, node), draw && W.inspect.draws(draw)),
     candidates(context, round, round.path[at], id, token),
   ];
-  return { head, body: explained(context, round, { node, at, why, parts }) };
+  return explained(context, round, { head, node, at, why, parts });
 }
 
 function aboutUnused(context, round, node) {
@@ -146,20 +142,22 @@ function aboutUnused(context, round, node) {
   const { kind, why, at } = whyUnused(lane, round, node);
   const chip = `code.tk.chip.${kind === 'rejected' ? kind : 'idle'}`;
   const facts = W.inspect.fallen(W.inspect.kinds[kind], index, depths(tree)[node]);
-  const head = [h(chip, wordOf(tree, node)), h('span', facts), spoken(why)];
+  const head = [h(chip, wordOf(tree, node)), h('span', facts)];
   const place = at < 0 ? null : lane.first(round) + at;
   const parts = node > 0 && [
     probabilityBars(chancesOf(round, node)),
     candidates(context, round, tree.parent[node], tree.tokens[node], place),
   ];
-  return { head, body: explained(context, round, { node, at, why, parts }) };
+  return explained(context, round, { head, node, at, why, parts });
 }
 
-/** A body. at: the token's place in the round. */
-function explained({ race, lane, names }, round, { node, at, why, parts }) {
+/** at: the token's place in the round. */
+function explained({ race, lane, names }, round, { head, node, at, why, parts }) {
   const words = h('div.vl-inspect-words', h('p.vl-why', why), parts);
   const grid = h('div.vl-inspect-grid', words, sight(race, lane, round, at));
-  return [grid, phaseTimes(round), noteList(noted(lane, round, names, node))];
+  const spoken = h('span.vl-hidden', why); // read out with the heading
+  const body = [grid, phaseTimes(round), noteList(noted(lane, round, names, node))];
+  return { head: [...head, spoken], body };
 }
 
 function opener({ race, lane }, token, chip, label, current = null) {

@@ -32,7 +32,6 @@ export function mediaWell(files) {
   files.on('show', () => {
     const { pending } = files;
     const media = pending.length ? files.own : files.media; // an example's make way
-    node.classList.toggle('full', media.length + pending.length > 0);
     bars = pending.map(({ file: { name } }) => h('progress', { label: W.media.sending(name) }));
     const taken = media.map((item) => itemOf(files, item));
     const at = [...strip.children].indexOf(document.activeElement.parentNode);

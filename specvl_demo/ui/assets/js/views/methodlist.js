@@ -21,9 +21,8 @@ export function methodList(form) {
   const first = chips.filter(({ method }) => !method.expert);
 
   const show = () => {
-    const { request, unsampled, paperMethods } = form;
-    // Those that cannot sample have no lane.
-    const lanes = request.methods.filter((name) => !unsampled.some((left) => left.name === name));
+    const { paperMethods } = form;
+    const { methods: lanes } = form.runnable;
     const colours = coloursOf(lanes);
     for (const chip of chips) {
       const lane = lanes.indexOf(chip.method.name);

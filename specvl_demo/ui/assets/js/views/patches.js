@@ -46,7 +46,9 @@ function heatmap(lane, list, looks) {
   show(first);
   const key = h('p.vl-looks', h('span', W.patches.little), h('i'), h('span', W.patches.much));
   key.hidden = !looks;
-  return h('figure.vl-sight', modes.length > 1 && modeMenu(modes, show), strip, key, note);
+  const change = (e) => show(e.target.value);
+  const menu = h('select', { label: W.patches.choose, change }, options(modes));
+  return h('figure.vl-sight', modes.length > 1 && menu, strip, key, note);
 }
 
 /** cover: the opacity of every patch, row by row. */
@@ -101,9 +103,4 @@ function shareInWords(view, list) {
   const told = view.view === 'pooled' ? W.patches.pooled(kept, all) : W.patches.share(kept, all);
   const words = view.words?.trim();
   return words ? `${told} ${W.patches.instead(words)}` : told;
-}
-
-function modeMenu(modes, show) {
-  const change = (e) => show(e.target.value);
-  return h('select', { label: W.patches.choose, change }, options(modes));
 }

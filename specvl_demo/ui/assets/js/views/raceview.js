@@ -3,7 +3,7 @@
 import { answers } from './answers.js';
 import { chase } from './chase.js';
 import { comparison } from './comparison.js';
-import { button, checkbox, h, put, tell } from './dom.js';
+import { button, h, put, tell } from './dom.js';
 import { headline, tellIn } from './headline.js';
 import { inspector } from './inspector.js';
 import { legendOf } from './lane.js';
@@ -28,8 +28,7 @@ export function raceView({ race, stage, replay, painter, catalog, on }) {
   const offers = h('div.vl-offers', told.opener, chased.opener, again, undrawn);
   const says = h('div.vl-says', sentence(race, stage, painter), offers);
   const { agreement, slow, sure } = comparison(race, catalog.sure);
-  const marks = legend((rejects) => node.classList.toggle('rejects', rejects));
-  const under = h('div.vl-under', marks, follow, agreement, slow);
+  const under = h('div.vl-under', legend(), follow, agreement, slow);
   tree.node.append(strip(race, painter));
   const drawn = h('div.vl-stack', tree.node, charts.node);
   const pair = h('div.vl-pair', drawn, inspector(race, painter, catalog.notes));
@@ -77,10 +76,10 @@ function offerButtons(stage, on) {
   return buttons;
 }
 
-/** What origins look like in the text. onrejects(shown): rejected drafts are wanted, or not. */
-function legend(onrejects) {
+/** What origins look like in the text. Whether rejected drafts are shown there, styles read from the box. */
+function legend() {
   const marks = legendOf(['draft', 'relaxed', 'target', 'other', 'rejected']);
-  const shows = h('label', checkbox(onrejects), W.legend.showRejected);
+  const shows = h('label', h('input', { type: 'checkbox' }), W.legend.showRejected);
   return h('div.vl-textlegend', { role: 'note', label: W.legend.title }, marks, shows);
 }
 

@@ -15,7 +15,7 @@ export function fieldsOf(params, values, onchange) {
 }
 
 function parameterField(param, values, onchange) {
-  const { key, kind, title, default: standard, paper = null } = param;
+  const { key, title, default: standard, paper = null } = param;
   const id = `vl-p${(serial += 1)}`;
   const differs = () => key in values && !same(values[key], standard);
   const set = (value) => {
@@ -31,7 +31,6 @@ function parameterField(param, values, onchange) {
     .filter(Boolean)
     .map((text) => text.replace(/\.?$/, '.'));
   const node = field(id, title, input, help.join(' '), reset);
-  node.classList.toggle('wide', kind === 'set');
   const show = () => {
     input.show(values[key] ?? standard);
     node.classList.toggle('changed', differs());

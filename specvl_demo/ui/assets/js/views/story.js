@@ -1,13 +1,12 @@
 /* A finished race told over the whole screen, one sentence a press. */
 
-import { overScreen, tool } from './back.js';
+import { overScreen, questionHead, tool } from './back.js';
 import { button, h, put, refill } from './dom.js';
 import { countDrafted, countKept, leaves, wordsOf } from '../records/fold.js';
 import { headline } from './headline.js';
 import { drafterInWords } from '../records/highlights.js';
 import { judgedDrafts } from './lane.js';
 import { MOST_TEXT, laid } from '../records/text.js';
-import { stills } from './tiles.js';
 import { W } from '../words/words.js';
 
 const SPELT_OUT = 3; // rounds whose guesses and check are two steps; a later one is one
@@ -22,20 +21,18 @@ export function story(replay) {
     drawStep(screen, race, lane, steps, at);
   };
   const back = () => show(at - 1);
-  const further = () => show(at + 1);
+  const on = () => show(at + 1);
   const moves = {
-    ...{ ArrowLeft: back, PageUp: back, ArrowRight: further, PageDown: further },
-    ...{ ' ': further, Enter: further },
+    ...{ back, on, ' ': on, Enter: on },
     ...{ Home: () => show(0), End: () => show(Infinity) },
   };
-  const screen = screenOf(back, further);
+  const screen = screenOf(race, back, on);
   const { dialog, fill } = overScreen(W.story, moves, screen.stage, screen.tools);
   const open = async () => {
     replay.finish();
     lane = protagonist(race);
     steps = [{}, ...lane.rounds.flatMap(stepsOf), { over: true }];
-    refill(screen.pictures, stills(race.meta.shown));
-    put(screen.question, race.meta.question ?? '');
+    screen.tell();
     await fill();
     show(0);
     screen.next.focus();
@@ -56,20 +53,18 @@ function stepsOf(round, i) {
   return [...(i < SPELT_OUT ? [{ round }] : []), { round, checked: true }];
 }
 
-function screenOf(onback, onnext) {
-  const pictures = h('div.vl-story-pictures');
-  const question = h('p');
+function screenOf(race, onback, onnext) {
+  const { head, tell } = questionHead(race);
   const text = h('p.vl-story-text', { tabindex: '0', label: W.story.text });
   const meanwhile = h('p.vl-story-text.vl-rest', { tabindex: '0' });
   const caption = h('p.vl-story-caption', { 'aria-live': 'polite' });
   const count = h('span.vl-help');
   const back = tool(W.story.back, onback);
   const next = tool(W.story.next, onnext);
-  const head = h('div.vl-story-head', pictures, question);
   const box = h('div.vl-story-stage', { click: onnext }, head, text, meanwhile);
   const tools = [back, count, next];
   const stage = [box, caption];
-  return { pictures, question, text, meanwhile, caption, count, back, next, stage, tools };
+  return { tell, text, meanwhile, caption, count, back, next, stage, tools };
 }
 
 function drawStep({ text, meanwhile, caption, count, back, next }, race, lane, steps, at) {

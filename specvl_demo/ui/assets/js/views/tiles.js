@@ -6,13 +6,14 @@ import { W, fmt } from '../words/words.js';
 const FRAMES = 4; // of a clip
 const FIRST = 6; // tiles in sight
 
-export const stills = (shown = []) =>
-  shown.flatMap(({ name, frames }) =>
+export function stills(shown = []) {
+  const first = ({ name, frames }) =>
     frames
       .filter(Boolean)
       .slice(0, FRAMES)
-      .map((url) => thumbnail({ url, name })),
-  );
+      .map((url) => thumbnail({ url, name }));
+  return shown.flatMap(first);
+}
 
 /** The first of every paper and the first that fails, of the page's own pair if it has one; then the others. */
 export function offered({ examples, papers, pairs }) {

@@ -2,7 +2,7 @@
 
 import { h, put, tableRow, term } from './dom.js';
 import { PHASES } from '../records/fold.js';
-import { doubt, early, hedged } from '../records/verdict.js';
+import { doubt, early, hedged, timed } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
 
 const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where'];
@@ -24,9 +24,7 @@ export function track(race, painter) {
     const reasons = race.list.map((lane, i) => doubts[i] ?? early(race, lane));
     const disturbed = doubts.find((why) => why?.kind === 'disturbed');
     node.classList.toggle('disturbed', disturbed !== undefined);
-    node.classList.toggle('over', race.finished);
-    const timed = ({ plain }, i) => !plain && (!reasons[i] || hedged(reasons[i]));
-    const told = race.list.some(timed);
+    const told = race.list.some(({ plain }, i) => !plain && timed(reasons[i]));
     race.list.forEach((lane, i) => {
       const row = rows.get(lane.name);
       drawProgress(race, lane, row);
@@ -60,21 +58,18 @@ function rowOf(race, lane) {
   const name = h('span', lane.title);
   const focus = { label: W.lane.focus(lane.title), click: () => race.setFocus(lane.name) };
   const parts = [h('i.vl-swatch'), name];
-  const switches = lane.plain ? null : h('button.vl-lane-name', focus, parts);
+  const named = lane.plain ? h('span.vl-lane-name', parts) : h('button.vl-lane-name', focus, parts);
   const tokens = h('td.bar', h('div.vl-barline', bar, count));
   const all = [tokens, ...Object.values(cells)];
-  const named = switches ?? h('span.vl-lane-name', parts);
   const row = tableRow(named, all, { data: { lane: lane.number } });
-  return { row, name, switches, fill, bar, count, shares, cells };
+  return { row, name, fill, bar, count, shares, cells };
 }
 
-function drawProgress(race, lane, { row, name, switches, fill, bar, count, shares }) {
+function drawProgress(race, lane, { row, name, fill, bar, count, shares }) {
   const t = race.now(lane);
   put(name, lane.title);
-  if (switches) switches.tabIndex = race.list.length > 2 ? 0 : -1;
   row.dataset.colour = lane.colour;
   row.classList.toggle('focused', race.focus === lane.name);
-  row.classList.toggle('over', race.over(lane));
   const most = lane.complete ? lane.tokens.length : lane.begin.max_new_tokens;
   fill.style.transform = `scaleX(${Math.min(1, t.n_tokens / Math.max(1, most))})`;
   bar.ariaValueNow = t.n_tokens;
@@ -94,13 +89,13 @@ function drawNumbers(race, lane, { row, cells }, told, why, disturbed) {
   put(cells.speedup, rough ? W.track.about(rough) : fmt.times(why ? null : x));
   const total = !why && race.finished && race.meta.compared?.lanes[lane.name].speedup_total;
   if (total) cells.speedup.append(h('small', W.track.total(total.toFixed(2))));
-  const timed = lane.end?.again?.length ? W.track.timed(lane.timings.map(fmt.seconds)) : '';
+  const again = lane.end?.again?.length ? W.track.timed(lane.timings.map(fmt.seconds)) : '';
   const read = total && W.track.totalHelp(fmt.seconds(lane.before));
   const doubted = why && (rough ? why.sentence : W.track.unknown(why.sentence));
-  cells.speedup.title = doubted ?? [!x && W.track.alone, timed, read].filter(Boolean).join('. ');
+  cells.speedup.title = doubted ?? [!x && W.track.alone, again, read].filter(Boolean).join('. ');
   put(cells.speed, fmt.speed(t.tokens_per_s));
   put(cells.tau, fmt.number(t.tau));
   put(cells.clock, fmt.seconds(t.decode_s || null));
-  cells.speed.title = cells.clock.title = disturbed?.sentence ?? timed;
+  cells.speed.title = cells.clock.title = disturbed?.sentence ?? again;
   row.classList.toggle('unsound', why !== null);
 }

@@ -3,6 +3,7 @@
 
 import { h, put, slider, svg, term } from './dom.js';
 import {
+  chance,
   children,
   countDrafted,
   countKept,
@@ -163,7 +164,7 @@ export class TreeView {
     const drafted = tree.tokens.length; // the node after all of them is the target's own token
     const plan = lay(tree, path, round.tokens[last].origin === 'target');
     const words = (i) => (i < drafted ? (tree.texts?.[i] ?? '') : said(last));
-    const prob = (i) => (i && tree.draft_logp?.[i] != null ? Math.exp(tree.draft_logp[i]) : null);
+    const prob = (i) => (i ? chance(tree.draft_logp, i) : null);
     const { columns, ends, wide, most, lines } = layColumns(plan, words, prob, width);
     const below = plan.rows - 1;
     const edge = PAD.top + PAD.bottom;
@@ -187,7 +188,7 @@ export class TreeView {
       const roomy = !inner || gap > ROOMY_ROW - 4 || !below;
       const written = [
         (own || tree.texts) && label(own ? x + 2 : x, y, text, inner, high),
-        p !== null && roomy && chance(x, y, p, text, inner),
+        p !== null && roomy && chanceLabel(x, y, p, text, inner),
       ].filter(Boolean);
       for (const one of written) one.dataset.node = i;
       const drawn = [line ? [line] : [], [node], written];
@@ -327,7 +328,7 @@ function label(x, y, text, inner, high) {
   return textAt('word', x + (inner ? 3 : 8), y + (inner ? above : 3.5), text);
 }
 
-const chance = (x, y, p, text, inner) =>
+const chanceLabel = (x, y, p, text, inner) =>
   inner
     ? textAt('chance', x - 8, y + 16, fmt.prob(p))
     : textAt('chance', x + 14 + LETTER_WIDTH * text.length, y + 3.5, fmt.prob(p));

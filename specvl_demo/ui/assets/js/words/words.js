@@ -206,8 +206,6 @@ export const W = {
         .join(', ')}.`,
   },
   reasons: {
-    accepted: 'drafted and kept',
-    relaxed: 'drafted and let through',
     corrected: 'the target’s correction',
     bonus: 'the target’s bonus token',
     alone: 'the target’s own token',
@@ -570,7 +568,6 @@ export const W = {
       page: 'The page with this race, in one file',
       figure: 'A figure (SVG)',
       pdf: 'Print the figure, or save as PDF',
-      embed: 'Code for another web page',
     },
     sharing: 'Making the file…',
     shared: (name) => `${name} shows the whole race in any browser, without this page.`,
@@ -579,10 +576,6 @@ export const W = {
     linked: 'The link is in the address bar and on the clipboard.',
     unlinked:
       'This race is in your browser alone. Save its trace, which Open a trace shows anywhere, or its page.',
-    copied: 'The code is on the clipboard.',
-    embedded: (address) =>
-      `While this server runs and allows your page (--frames), src can be ${address} instead.`,
-    embeddedFile: 'Save makes race.html, the page with this race: put that beside yours.',
     linkInBar: 'Copy the link from the address bar.',
     linkWithout: 'Your own pictures are not part of it.',
     linkAlone: 'Nor is the conversation before it.',
