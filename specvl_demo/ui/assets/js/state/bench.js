@@ -115,9 +115,14 @@ export class Bench extends Emitter {
     this.changed();
   }
 
+  /** What the server answers to a call; null if it does not. @param {string} name @param {unknown} payload */
+  call(name, payload) {
+    return this.parts.api.server[name](payload).catch(() => null);
+  }
+
   /** Show what `bench --json` printed; if empty, the recorded comparison. @param {string} text */
   async openReport(text) {
-    const report = await this.parts.api.server.open_report(text).catch(() => null);
+    const report = await this.call('open_report', text);
     // Nobody asked for the recorded one.
     if (!text && (this.id || this.running)) return;
     if (report?.problem) this.say(report.problem, true);
@@ -130,7 +135,7 @@ export class Bench extends Emitter {
 
   /** @param {string} kind of question @param {string} name of a method */
   async openRace(kind, name) {
-    const { api, form, race, stage } = this.parts;
+    const { form, race, stage } = this.parts;
     if (!this.id) {
       const { example, request } = this.like(kind, name);
       if (example) form.choose(example);
@@ -141,7 +146,7 @@ export class Bench extends Emitter {
       }
       return;
     }
-    const made = await api.server.bench_race({ bench: this.id, kind }).catch(() => null);
+    const made = await this.call('bench_race', { bench: this.id, kind });
     if (!made?.lines) return;
     const { question, compared } = made;
     stage.show(trace.parse(made.lines), { source: 'recorded', question, compared }, true);
@@ -177,8 +182,9 @@ export class Bench extends Emitter {
   /** How many answers are asked for, and how long they take at most. */
   estimate() {
     const { questions, repeats, tokens } = this.fields;
-    const counts = { shipped: questions, form: 1, files: this.read, examples: questions };
-    const asked = Math.min(questions, counts[this.source]);
+    /** @type {{ [source: string]: number }} */
+    const counts = { form: 1, files: this.read };
+    const asked = Math.min(questions, counts[this.source] ?? questions);
     const answers = asked * repeats * (1 + this.chosen.length);
     const each = this.speeds.seconds(this.request.pair, tokens);
     return { answers, tokens, seconds: each && answers * each };
@@ -216,7 +222,7 @@ export class Bench extends Emitter {
   }
 
   async run() {
-    const { api, catalog, runner } = this.parts;
+    const { catalog, runner } = this.parts;
     const { settings } = this;
     const { pair, system } = this.request;
     const { tokens, ...numbers } = this.fields;
@@ -233,7 +239,7 @@ export class Bench extends Emitter {
     const asked = await questionsOf(this).catch(() => null);
     const given = { ...asked, methods, ...numbers, max_new_tokens: tokens };
     const made = { pair, settings, system, ...chosen(this.request), ...given };
-    const begun = asked && (await api.server.start_bench(made).catch(() => null));
+    const begun = asked && (await this.call('start_bench', made));
     if (!begun?.bench) {
       this.setRunning(false);
       this.say(begun?.problem ?? (await runner.reason(COMPARE.notSent)), true);
@@ -303,7 +309,7 @@ export class Bench extends Emitter {
   }
 
   async refresh() {
-    const report = await this.parts.api.server.bench_progress(this.id).catch(() => null);
+    const report = await this.call('bench_progress', this.id);
     if (report?.rows) this.take(report);
   }
 
@@ -356,7 +362,7 @@ export class Bench extends Emitter {
   /** Offer tables and traces as a zip. */
   async save() {
     const asked = this.id ?? { report: this.opened };
-    const made = await this.parts.api.server.bench_archive(asked).catch(() => null);
+    const made = await this.call('bench_archive', asked);
     const file = ['bench.zip', 'application/zip'];
     const problem = await deliver(this.parts, made, file, COMPARE.notSaved);
     if (problem) this.say(problem, true);

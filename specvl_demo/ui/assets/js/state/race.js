@@ -104,14 +104,12 @@ export class Race extends Emitter {
     return lane;
   }
 
-  /** Name lanes after their methods, with settings only where names would be the same. */
+  /** Name lanes after their methods, without settings. */
   nameLanes() {
     const colours = coloursOf(this.list.map((lane) => lane.begin.method));
-    const names = this.list.map((lane) => lane.begin.title.split(', ')[0]);
     this.list.forEach((lane, i) => {
-      const alike = names.filter((name) => name === names[i]).length > 1;
       lane.colour = colours[i];
-      lane.title = alike ? lane.begin.title : names[i];
+      [lane.title] = lane.begin.title.split(', ');
     });
   }
 

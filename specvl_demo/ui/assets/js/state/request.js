@@ -59,10 +59,9 @@ export function takeOver({ catalog, request }, other) {
   for (const key of /** @type {(keyof FormRequest)[]} */ (Object.keys(standard)))
     if (typeof other[key] === typeof standard[key]) Object.assign(taken, { [key]: other[key] });
   const names = new Set(catalog.methods.map((m) => m.name));
-  const unknown = [...taken.methods].filter((m) => !names.has(m));
-  taken.methods = [...taken.methods]
-    .filter((m) => names.has(m) && m !== 'ar')
-    .slice(0, catalog.limits.lanes);
+  const unknown = taken.methods.filter((m) => !names.has(m));
+  const known = taken.methods.filter((m) => names.has(m) && m !== 'ar');
+  taken.methods = known.slice(0, catalog.limits.lanes);
   if (!pairOf(catalog, taken.pair)) {
     unknown.unshift(taken.pair);
     taken.pair = standard.pair;

@@ -80,12 +80,11 @@ export class Visit {
       await stage.example(example);
       return;
     }
-    const found = from && (await fetch(from).catch(() => null));
+    const found = from ? await fetch(from).catch(() => null) : null;
     const name = from.slice(from.lastIndexOf('/') + 1);
-    const problem =
-      found && found.ok
-        ? await archive.open(new File([await found.text()], name), from)
-        : W.trace.elsewhere;
+    const problem = found?.ok
+      ? await archive.open(new File([await found.text()], name), from)
+      : W.trace.elsewhere;
     if (problem) stage.tell(problem, true);
   }
 

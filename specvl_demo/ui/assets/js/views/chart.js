@@ -49,7 +49,7 @@ export class Chart {
     this.node = h(
       'section.vl-card.vl-chart',
       { data: { chart: spec.id } },
-      h('header', h('h2', { title: spec.help }, term(spec.title, spec.told ? '' : spec.help))),
+      h('header', h('h2', { title: spec.help }, term(spec.title, spec.help))),
       this.legend,
       this.note,
       this.plot,
@@ -86,7 +86,8 @@ export class Chart {
     const { clientWidth: width, clientHeight: height } = this.plot;
     if (!traces || !width) return;
     const layout = { ...this.layout(drawing), width, height };
-    window.Plotly.react(this.plot, traces.map(literalTrace), layout, CONFIG);
+    const literal = traces.map((trace) => ({ ...trace, name: forPlotly(trace.name) }));
+    window.Plotly.react(this.plot, literal, layout, CONFIG);
     if (!this.started) {
       this.started = true;
       this.plot.on('plotly_click', (e) => this.spec.click?.(this.race, e.points[0]));
@@ -136,8 +137,6 @@ const legendSign = (colour, fill, dash) =>
   /[●◆◇]/.test(dash ?? '')
     ? h('b', { style: { color: colour } }, dash)
     : h('i', { class: `${fill ? 'fill' : 'line'} ${dash ?? ''}`, style: { '--c': colour } });
-
-const literalTrace = (trace) => ({ ...trace, name: forPlotly(trace.name) });
 
 export function ceilTo(x, unit) {
   return Math.max(unit, Math.ceil((x + 1e-9) / unit) * unit);

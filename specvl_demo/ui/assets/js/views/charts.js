@@ -6,7 +6,6 @@ import { doubt, doubts, hedged, speedOf, timed } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
 
 export const DASHES = ['solid', 'dash', 'longdash', 'dot', 'dashdot', 'longdashdot'];
-const MOST_POINTS = 1500;
 const SETTLED = 3; // a ratio of fewer tokens says nothing yet and would stretch the axis
 
 export const scatter = (x, y, more) => ({
@@ -21,12 +20,7 @@ export const scatter = (x, y, more) => ({
 const lineTrace = ({ x, y, name, colour: color, dash, opacity }, more) =>
   scatter(x, y, { name, opacity, line: { color, width: 2, dash }, ...more });
 
-/** Thinned if they are more than a chart can show. */
-export function shownRounds(race, lane) {
-  const n = race.roundsShown(lane);
-  const every = Math.max(1, Math.ceil(n / MOST_POINTS));
-  return lane.rounds.slice(0, n).filter((_, i) => i % every === 0);
-}
+export const shownRounds = (race, lane) => lane.rounds.slice(0, race.roundsShown(lane));
 
 function runningSpeedup(race, lane, colours) {
   const rough = hedged(doubt(race, lane));
@@ -52,7 +46,6 @@ export const speedup = {
   id: 'speedup',
   title: W.charts.speedup,
   help: W.charts.speedupHelp,
-  told: true, // by the heading of the same name in the track
   x: W.charts.seconds,
   y: W.charts.times,
   xunit: 0.5,

@@ -12,43 +12,41 @@ const FEW = 100; // tokens, from which a speedup says little
 /** @param {Bench} bench */
 export function benchReport(bench, painter) {
   const chart = new Chart(benchByDepth(bench), new Race(), painter);
-  const origin = h('div.vl-help');
-  const first = h('div');
-  const map = h('div');
   const others = h('div');
   const more = folded('details.vl-card.vl-c-more', COMPARE.more, others);
-  const answers = h('div.vl-stack');
-  const notes = h('div.vl-help');
   const save = (as, text, click) =>
     button(text, click, 'vl-secondary', { id: `vl-c-${as}`, sign: 'save' });
   const rows = save('save', COMPARE.save, () => bench.save());
   const figure = (as) => save(as, COMPARE.figure[as], () => bench.saveFigure(as));
   const figures = h('div.vl-buttons', ['svg', 'pdf'].map(figure));
+  const node = h('div.vl-stack');
   const draw = () => {
-    const { left, id } = bench;
-    const report = bench.report?.rows.length ? bench.report : null;
-    const tables = (report?.tables ?? []).map(table);
-    refill(first, tables.slice(0, 1));
-    refill(others, tables.slice(1));
-    more.hidden = tables.length < 2;
-    const open = (id || report?.asked) && ((kind, name) => bench.openRace(kind, name));
-    refill(map, report?.figure ? [heatMap(report.rows, bench, open)] : []);
-    refill(answers, report?.answers.length ? [answersOf(report.answers)] : []);
+    const { left, id, report } = bench;
+    if (!report?.rows.length) {
+      refill(node, [told([COMPARE.empty])]);
+      return;
+    }
+    const [first, ...further] = report.tables.map(table);
+    refill(others, further);
+    const open = (id || report.asked) && ((kind, name) => bench.openRace(kind, name));
     const without = left.length ? [W.ask.greedy(left)] : [];
-    const said = report ? [...report.before, ...level(report.rows), ...without] : [COMPARE.empty];
-    const told = paragraphs(said);
-    refill(origin, [report && !id && h('h2', COMPARE.recorded(report.machine)), ...told]);
-    const { after = [] } = report ?? {};
-    refill(notes, paragraphs(after.length ? [...after, COMPARE.step] : []));
-    rows.hidden = !report;
-    figures.hidden = !report?.figure;
-    chart.node.hidden = !report?.rows.some((row) => row.accepted_by_depth?.length);
+    const heading = id ? null : h('h2', COMPARE.recorded(report.machine));
+    const charted = report.rows.some((row) => row.accepted_by_depth?.length);
+    refill(node, [
+      told([...report.before, ...level(report.rows), ...without], heading),
+      first,
+      ...(report.figure ? [heatMap(report.rows, bench, open), figures] : []),
+      charted && chart.node,
+      further.length > 0 && more,
+      report.answers.length > 0 && answersOf(report.answers),
+      told([...report.after, COMPARE.step]),
+      h('div.vl-buttons', rows),
+    ]);
     chart.update(true);
   };
   bench.on('report', draw);
   draw();
-  const charts = h('div.vl-c-charts', chart.node);
-  return [origin, first, map, figures, charts, more, answers, notes, h('div.vl-buttons', rows)];
+  return node;
 }
 
 function level(rows) {
@@ -58,7 +56,7 @@ function level(rows) {
   return near.length ? [COMPARE.level([first, ...near].map(({ method }) => method))] : [];
 }
 
-const paragraphs = (texts) => texts.map((text) => h('p', text));
+const told = (texts, heading) => h('div.vl-help', heading, ...texts.map((text) => h('p', text)));
 
 /** The first cell of every row names it. */
 function tableCard(heading, help, columns, rows) {

@@ -1,10 +1,9 @@
 /* Below the answers: which agree, where each speed comes from, how sure the model was. */
 
 import { folded, h, put, refill } from './dom.js';
-import { doubts } from '../records/verdict.js';
 import { W } from '../words/words.js';
 
-const titles = (lanes) => lanes.map((lane) => lane.title);
+const titles = (lanes) => lanes.map(({ title }) => title);
 
 /** confidences: what the page says of each word of confidence. */
 export function comparison(race, confidences) {
@@ -47,11 +46,7 @@ function agreements(race, rivals) {
     const key = ['tie', 'differs'].includes(kind) ? lane : kind;
     groups.set(key, { agreement, lanes: [...(groups.get(key)?.lanes ?? []), lane] });
   }
-  const lines = [...groups.values()].map(({ agreement, lanes }) =>
+  return [...groups.values()].map(({ agreement, lanes }) =>
     W.run.agreement[agreement.kind](titles(lanes), agreement, race.baseline.given.text),
   );
-  const some = rivals.length
-    ? doubts(race).filter(([, lanes]) => lanes.length < rivals.length)
-    : [];
-  return [...lines, ...some.map(([why, lanes]) => W.charts.noSpeedup(why, titles(lanes)))];
 }

@@ -29,7 +29,7 @@ function lineOf(followUps, { answer, from, media, question }, i, followed) {
   );
   const told = from && h('small.vl-help', W.chat.from(from));
   const words = h('p', h('b', question || W.chat.nothing), h('span', answer), told);
-  const tool = (sign, text, fn) => iconButton(sign, text, fn, 'vl-reset', 14);
+  const tool = (sign, text, fn) => iconButton(sign, text, fn, 'vl-reset');
   return h('li', pictures, words, [
     tool('edit', W.chat.edit(i + 1, followed), () => followUps.takeUp(i, false)),
     tool('reset', W.chat.retry(i + 1, followed), () => followUps.takeUp(i, true)),

@@ -51,8 +51,8 @@ export function button(text, fn, kind = 'vl-small', more = /** @type {any} */ ({
 }
 
 /** The text is said where one points at it. */
-export const iconButton = (sign, text, fn, kind = 'vl-tool', size = 16) =>
-  h('button', { class: kind, label: text, title: text, click: fn }, icon(sign, size));
+export const iconButton = (sign, text, fn, kind = 'vl-tool') =>
+  h('button', { class: kind, label: text, title: text, click: fn }, icon(sign));
 
 export const checkbox = (onchange, more) =>
   h('input', { type: 'checkbox', change: (e) => onchange(e.target.checked), ...more });
@@ -140,11 +140,11 @@ const ICONS = {
 };
 
 /** Screen readers read the label of the button around it. */
-export function icon(name, size = 16) {
+export function icon(name) {
   const solid = ['play', 'pause', 'stop'].includes(name);
-  const [inside, stroke] = solid ? ['currentColor', 'none'] : ['none', 'currentColor'];
-  const props = { viewBox: '0 0 16 16', width: size, height: size, 'aria-hidden': 'true' };
-  return svg('svg.vl-icon', props, svg('path', { d: ICONS[name], fill: inside, stroke }));
+  const [fill, stroke] = solid ? ['currentColor', 'none'] : ['none', 'currentColor'];
+  const props = { viewBox: '0 0 16 16', 'aria-hidden': 'true' };
+  return svg('svg.vl-icon', props, svg('path', { d: ICONS[name], fill, stroke }));
 }
 
 let card = null; // one for the whole page explains its terms

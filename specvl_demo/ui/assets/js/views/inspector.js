@@ -91,8 +91,7 @@ function aboutSelected(context) {
 }
 
 /** open: its result is not shown yet. */
-function aboutRound(context, round, open = false) {
-  const { lane, names } = context;
+function aboutRound({ race, lane, names }, round, open = false) {
   const drafted = countDrafted(round);
   const facts = open
     ? W.inspect.roundGoing(drafted)
@@ -100,10 +99,11 @@ function aboutRound(context, round, open = false) {
   const head = [h('b', W.inspect.round(round.index)), h('span', facts)];
   if (open) return { head, body: [] };
   const first = lane.first(round);
-  const chips = round.tokens.map((token, i) => {
+  const chips = round.tokens.map(({ origin }, i) => {
     const text = lane.said(first + i);
-    const label = W.inspect.open(shown(text));
-    return opener(context, first + i, tokenChip(text, token.origin), label);
+    const click = () => race.pick(lane, { token: first + i });
+    const props = { label: W.inspect.open(shown(text)), click };
+    return h('button.vl-plainbutton', props, tokenChip(text, origin));
   });
   const notes = noteList(noted(lane, round, names));
   return { head, body: [h('p.vl-chips', chips), phaseTimes(round), notes] };
@@ -129,7 +129,6 @@ function aboutToken(context, token) {
   const node = round.path[at + 1];
   const draw = drawOf(round, at);
   const parts = [
-    characterParts(context, token),
     probabilityBars(draw ?? chancesOf(round, node), draw && W.inspect.draws(draw)),
     candidates(context, round, round.path[at], id, token),
   ];
@@ -160,27 +159,6 @@ function explained({ race, lane, names }, round, { head, node, at, why, parts })
   return { head: [...head, spoken], body };
 }
 
-function opener({ race, lane }, token, chip, label, current = null) {
-  const click = () => race.pick(lane, { token });
-  const props = { label, 'aria-current': current, click };
-  return h('button.vl-plainbutton', props, chip);
-}
-
-function characterParts(context, token) {
-  const { lane } = context;
-  const piece = lane.pieces[lane.tokens[token].piece];
-  if (!piece || piece.stop - piece.start < 2) return null;
-  const { start, stop, text } = piece;
-  const chip = (own, i) => {
-    const code = tokenChip(own.text || `#${own.id}`, lane.kind(own));
-    const label = W.inspect.part(i + 1, W.origins[own.origin]);
-    const current = start + i === token ? 'true' : null;
-    return opener(context, start + i, code, label, current);
-  };
-  const told = h('span.vl-hint', W.inspect.parts(shown(text), stop - start));
-  return h('p.vl-chips', told, lane.tokens.slice(start, stop).map(chip));
-}
-
 function candidate({ race, lane }, { id, text }, index) {
   const word = shown(text);
   const code = h('code', { title: word }, word);
@@ -191,7 +169,7 @@ function candidate({ race, lane }, { id, text }, index) {
   const title = W.branch.take(word);
   const click = () => race.emit('branch', { lane, index, id, text });
   const props = { label: title, title, click };
-  return h('button.vl-plainbutton.vl-take', props, code, icon('branch', 12));
+  return h('button.vl-plainbutton.vl-take', props, code, icon('branch'));
 }
 
 function endChip(text, origin) {

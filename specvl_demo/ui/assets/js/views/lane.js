@@ -151,7 +151,7 @@ export class LaneView {
       const { texts } = rounds[round].tree;
       const nodes = origin === 'target' && texts ? rejected(rounds[round]) : [];
       const text = nodes.map((node) => laid(withEndMark(texts[node]))).join('');
-      const title = W.lane.rejectedHelp;
+      const title = W.learn.origins.rejected;
       return nodes.length ? h('del.tk.rejected', { title }, text.trim() || shown(text)) : [];
     };
     return plain ? [] : tokens.slice(start, stop).flatMap(struck);
@@ -258,8 +258,4 @@ export const legendOf = (origins) =>
     return h(`span.tk.${origin}`, { title }, W.legend[origin]);
   });
 
-export function tokenChip(text, origin) {
-  const sign = shown(text);
-  const mark = Object.keys(W.signs).find((one) => sign.includes(one));
-  return h(`code.tk.chip.${origin}`, { title: mark && `${mark}: ${W.signs[mark]}` }, sign);
-}
+export const tokenChip = (text, origin) => h(`code.tk.chip.${origin}`, shown(text));

@@ -19,12 +19,10 @@ export function learnView({ about, examples, methods, papers: names }, painter, 
   const lesson = (method) => {
     const example = traced.find((e) => e.methods[0] === method.name);
     const live = h('div.vl-live');
-    const near = new IntersectionObserver((entries) => {
-      if (!entries.some((entry) => entry.isIntersecting)) return;
-      near.disconnect();
-      drawExample(live, example, painter);
-    });
-    if (example) near.observe(live);
+    if (example) {
+      painter.register(live, () => drawExample(live, example, painter));
+      painter.dirty(live);
+    }
     const show = example && button(W.learn.watch(example.title), () => watch(example));
     return lessonCard(method.name, lessonWords(method, show), live);
   };
@@ -54,6 +52,7 @@ function lessonWords(method, show) {
 }
 
 async function drawExample(node, example, painter) {
+  painter.forget(node);
   const race = new Race();
   const tree = new TreeView(race, painter);
   try {

@@ -9,8 +9,7 @@ const playWherePointedAt = {
   pointerleave: (e) => e.target.pause(),
 };
 
-const removeButton = (kind, { name }, fn) =>
-  iconButton('close', W.media.remove(name), fn, kind, 12);
+const removeButton = (kind, { name }, fn) => iconButton('close', W.media.remove(name), fn, kind);
 
 /** @param {Files} files */
 export function mediaWell(files) {

@@ -88,21 +88,17 @@ function saveMenu(onsave, kinds) {
   };
   const saves = { sign: 'save', 'aria-expanded': 'false' };
   const opener = button(W.run.save, () => open(list.hidden), 'vl-small', saves);
-  const choose = (as) => {
+  const close = () => {
     open(false);
     opener.focus();
+  };
+  const choose = (as) => {
+    close();
     onsave(as);
   };
   const choices = kinds.map((as) => button(W.run.saveAs[as], () => choose(as)));
   const list = h('div.vl-card.vl-menu', { hidden: true }, choices);
-  const keydown = (e) => {
-    const step = { ArrowDown: 1, ArrowUp: -1, Escape: 0 }[e.key];
-    if (step === undefined || list.hidden) return;
-    e.preventDefault();
-    const next = choices[(choices.indexOf(e.target) + step) % choices.length];
-    if (!step) open(false);
-    (step ? (next ?? choices.at(-1)) : opener).focus();
-  };
+  const keydown = (e) => e.key === 'Escape' && close();
   const focusout = (e) => e.currentTarget.contains(e.relatedTarget) || open(false);
   return h('span.vl-menu-box', { keydown, focusout }, opener, list);
 }

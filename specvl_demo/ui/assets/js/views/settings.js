@@ -25,7 +25,7 @@ function parameterField(param, values, onchange) {
     onchange();
   };
   const input = control(param, id, set);
-  const reset = iconButton('reset', W.settings.reset(title), () => set(standard), 'vl-reset', 13);
+  const reset = iconButton('reset', W.settings.reset(title), () => set(standard), 'vl-reset');
   reset.title = W.settings.resetTo(inWords(param, standard));
   const help = [param.help, paper !== null && W.settings.paper(inWords(param, paper))]
     .filter(Boolean)

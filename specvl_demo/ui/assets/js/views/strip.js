@@ -11,12 +11,11 @@ const MOST_LEVEL = 9; // height of a level
 const MOST_ROW = 8; // between two leaves
 const LEAST_WIDTH = 10; // of a round
 const ROOMY_WIDTH = 44; // where there is room
-const COLOURS = { idle: 'strong', kept: 'draft', relaxed: 'relaxed' };
+const KINDS = ['idle', 'kept', 'relaxed']; // of edges, the later above the earlier
 
 export function strip(race, painter) {
-  const line = svg('polyline', { style: { fill: 'none', stroke: 'var(--vl-series-0)' } });
-  const height = TREE_HEIGHT + LINE_HEIGHT;
-  const current = svg('rect', { height, rx: 3, style: { fill: 'var(--vl-sunk)' } });
+  const line = svg('polyline');
+  const current = svg('rect', { height: TREE_HEIGHT + LINE_HEIGHT, rx: 3 });
   const number = h('span.vl-facts');
   const header = h('header', h('h3', term(W.strip.title, W.strip.help)), number);
   let laid = null; // of the lane in focus
@@ -75,10 +74,9 @@ function layOut(lane, boxWidth) {
     const round = lane.rounds[i];
     const width = Math.max(LEAST_WIDTH, roomy, shape.wide * row + 6);
     const left = x + (width - (shape.wide - 1) * row) / 2;
-    const paths = Object.entries(COLOURS).map(([kind, colour]) => {
-      const style = { stroke: `var(--vl-${colour})`, 'stroke-width': kind === 'idle' ? 1 : 2.2 };
-      return svg('path', { d: pathOf(shape[kind], left, row, level), style });
-    });
+    const paths = KINDS.map((kind) =>
+      svg(`path.${kind}`, { d: pathOf(shape[kind], left, row, level) }),
+    );
     if (chart) {
       const value = (Number(dig(round, chart.series[0].path) ?? 0) - low) / (high - low);
       const y = TREE_HEIGHT + 2 + (LINE_HEIGHT - 4) * (1 - value);

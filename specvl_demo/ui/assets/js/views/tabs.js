@@ -17,24 +17,25 @@ export class Tabs {
     this.tabs = NAMES.map((name) => this.tab(name));
     this.panels = Object.fromEntries(NAMES.map((name) => [name, panel(name, contents[name])]));
     this.node = h('div.vl-tabs', { role: 'tablist', label: W.name }, this.tabs);
-    addEventListener('popstate', () => this.openAddressed());
-    this.openAddressed();
+    const addressed = () => this.open(link.view(), false);
+    addEventListener('popstate', addressed);
+    addressed();
   }
 
   tab(name) {
+    const click = () => {
+      this.picked = name;
+      this.open(name, true);
+    };
     const props = {
       role: 'tab',
       id: `vl-tab-${name}`,
       data: { view: name },
       'aria-controls': `vl-view-${name}`,
-      click: () => this.pick(name),
+      click,
       keydown: (e) => this.key(e),
     };
     return h('button', props, W.tabs[name]);
-  }
-
-  openAddressed() {
-    this.open(link.view(), false);
   }
 
   /** fresh: with its own address, so that Back works. */
@@ -51,11 +52,6 @@ export class Tabs {
     if (other) scrollTo(0, 0);
     dataset.view = name; // on a phone the form belongs to the race alone
     this.onopen(name);
-  }
-
-  pick(name) {
-    this.picked = name;
-    this.open(name, true);
   }
 
   key(event) {

@@ -6,15 +6,13 @@ import { doubt, early, hedged, timed } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
 
 const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where'];
-const EXPLAINED = ['speedup', 'tau']; // the others speak for themselves
 
 export function track(race, painter) {
   const rows = new Map(); // by the lane's name
   const body = h('tbody');
   const column = (c) => {
-    const [text, help] = [W.track[c], W.track[`${c}Help`]];
-    const named = EXPLAINED.includes(c) ? term(text, help) : text;
-    return h('th', { scope: 'col', class: c, title: help }, named);
+    const help = W.track[`${c}Help`];
+    return h('th', { scope: 'col', class: c, title: help }, term(W.track[c], help));
   };
   const head = h('thead', h('tr', ['lane', 'bar', ...COLUMNS].map(column)));
   const caption = h('caption.vl-help');

@@ -17,8 +17,6 @@ declare global {
     id: string;
     title: string;
     help: string;
-    /** The help stands elsewhere already. */
-    told?: boolean;
     /** Names of the axes. */
     x: string;
     y: string;

@@ -47,8 +47,6 @@ const list = (names) =>
 
 const origins = { draft: 'accepted draft', relaxed: 'relaxed', target: 'written by the target' };
 
-const phases = { draft_s: 'draft', verify_s: 'verify', commit_s: 'commit', other_s: 'other' };
-
 const EQUAL = 0.05; // a speedup so near to one is none
 
 const portion = (share) => `${(100 * share).toFixed(0)} %`;
@@ -71,9 +69,8 @@ export const W = {
   tabs: { race: 'Race', compare: 'Compare', learn: 'Learn' },
   skip: 'Skip to the content',
   theme: 'Light or dark',
-  signs: { '■': 'the end of the answer', '↵': 'a new line', '␣': 'a space' },
   origins,
-  phases,
+  phases: { draft_s: 'draft', verify_s: 'verify', commit_s: 'commit', other_s: 'other' },
   views: {
     target: 'target',
     multimodal: 'picture',
@@ -100,7 +97,6 @@ export const W = {
     lossy: 'may differ',
     lossyHelp:
       'A relaxed method: its answer may differ from the large model’s. Relaxed tokens are marked.',
-    rejectedHelp: 'drafted, but rejected by the target',
     end: 'the end of the answer',
     parts: (kinds) => `one character from ${count(kinds.length, 'token')}: ${kinds.join(', ')}`,
   },
@@ -168,7 +164,7 @@ export const W = {
     kept: 'share of the rounds that drafted so deep',
     byDepthSay: (rows) => `Kept at depth ${rows.join(', ')}.`,
     declaredSay: (title, lane, rows) =>
-      `${title} of ${lane}: ${rows.map(([n, v]) => `${n} ${Number.isFinite(v) ? v.toFixed(2) : '–'}`).join(', ')}.`,
+      `${title} of ${lane}: ${rows.map(([n, v]) => `${n} ${fmt.number(v)}`).join(', ')}.`,
     unreachable: 'The chart library could not be loaded: check the connection and reload the page.',
   },
   tree: {
@@ -257,8 +253,6 @@ export const W = {
       ended: 'not used',
     },
     open: (text) => `Inspect token ${text}`,
-    parts: (text, n) => `${text || 'What follows'} is made of ${count(n, 'token')}:`,
-    part: (i, origin) => `Part ${i}, ${origin}`,
     previous: 'Previous token',
     next: 'Next token',
     candidates: 'Most likely tokens at this position (·: not among them)',
