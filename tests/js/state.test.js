@@ -416,7 +416,7 @@ test('a bench that asks nothing says why', async () => {
   assert.equal(bench.supports({ name: 'tabed' }), false);
 });
 
-test('what a bench asks of files, the form and examples', async () => {
+test('what a bench asks of files and of the form', async () => {
   browser();
   const { bench, parts } = benching(1);
   parts.api.upload = async ({ name }) => ({ path: `/tmp/${name}` });
@@ -434,7 +434,6 @@ test('what a bench asks of files, the form and examples', async () => {
   parts.form.request.media = [picture('b'), picture('b')];
   const form = await lines('form');
   assert.deepEqual([JSON.parse(form.lines).media, form.files.length], [['/b', '/b'], 1]);
-  assert.equal(JSON.parse((await lines('examples')).lines).id, 'scene');
 });
 
 test('how long a bench takes follows from the last race', () => {

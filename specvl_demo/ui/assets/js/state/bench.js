@@ -371,18 +371,13 @@ export class Bench extends Emitter {
 
 /** What is asked, as the server reads it; nothing for the pair's own questions. @param {Bench} bench */
 export async function questionsOf({ files, pair, parts, question: typed, request, source }) {
-  const { api, catalog } = parts;
   const words = pair.describe.image;
   if (source === 'shipped') return {};
-  if (source === 'files') return sendFiles(files, typed || words, api.upload);
+  if (source === 'files') return sendFiles(files, typed || words, parts.api.upload);
   const { media, question } = request;
-  const examples = catalog.examples.filter((e) => e.pair === pair.id);
-  const asked = source === 'form' ? [{ id: undefined, media, question }] : examples;
-  const rows = asked.map(({ id, media: shown, question: text }) =>
-    JSON.stringify({ id, question: text || words, media: shown.map((m) => m.path) }),
-  );
-  const named = asked.flatMap((q) => q.media).map((m) => [m.path, { ...m, name: m.path }]);
-  return { lines: rows.join('\n'), files: Object.values(Object.fromEntries(named)) };
+  const lines = JSON.stringify({ question: question || words, media: media.map((m) => m.path) });
+  const named = media.map((m) => [m.path, { ...m, name: m.path }]);
+  return { lines, files: Object.values(Object.fromEntries(named)) };
 }
 
 /** Returns what asks about the files.

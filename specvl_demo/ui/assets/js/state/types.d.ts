@@ -301,7 +301,7 @@ interface Tabs {
 }
 
 /** Where the questions of a bench come from. */
-type Source = 'shipped' | 'files' | 'form' | 'examples';
+type Source = 'shipped' | 'files' | 'form';
 
 /** A question of a bench. */
 interface BenchQuestion {

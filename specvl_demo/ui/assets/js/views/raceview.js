@@ -14,7 +14,7 @@ import { story } from './story.js';
 import { strip } from './strip.js';
 import { track } from './track.js';
 import { TreeView } from './tree.js';
-import { WhatIf } from './whatifview.js';
+import { whatIf } from './whatifview.js';
 import { W } from '../words/words.js';
 
 /** Its element, and the tree and charts in it.
@@ -35,8 +35,8 @@ export function raceView({ race, stage, replay, painter, catalog, on }) {
   const raced = h('div.vl-card', track(race, painter));
   const scope = h('p.vl-scope');
   const shown = [busyLine(race), raced, scope, answers(race, painter, on.back), sure, under, pair];
-  const whatIf = new WhatIf(race, painter);
-  const body = h('div.vl-stage', shown, roundTable(race, painter), whatIf.node);
+  const below = [roundTable(race, painter), whatIf(race, painter)];
+  const body = h('div.vl-stage', shown, below);
   const notice = h('p.vl-notice', { role: 'status' });
   const starting = h('p', W.start.text);
   const head = [notice, h('div.vl-start', h('h2', W.start.title), starting)];

@@ -146,7 +146,11 @@ export class TreeView {
   }
 
   height(lane) {
-    if (this.lane !== lane) Object.assign(this, { lane, seen: 0, leaves: 2 });
+    if (this.lane !== lane) {
+      this.lane = lane;
+      this.seen = 0;
+      this.leaves = 2;
+    }
     for (; this.seen < lane.rounds.length; this.seen += 1)
       this.leaves = Math.max(this.leaves, countLeaves(lane.rounds[this.seen]));
     return Math.min(TALLEST, PAD.top + PAD.bottom + (this.leaves - 1) * ROOMY_ROW);

@@ -10,51 +10,29 @@ import { W, fmt } from '../words/words.js';
 
 const LONGEST = 20; // draft
 
-export class WhatIf {
-  constructor(race, painter) {
-    this.race = race;
-    this.painter = painter;
-    this.sliders = h('div.vl-card.vl-sliders');
-    this.bars = ['ar', 'recorded', 'simulated'].map((name) => this.makeBar(name));
-    this.reset = button(WHATIF.reset, () => this.load());
-    this.says = h('p.vl-whatif-says', { 'aria-live': 'polite' });
-    this.formula = h('p.vl-whatif-formula');
-    this.why = h('div.vl-help');
-    this.curve = new Chart(curveOf(this), race, painter);
-    this.rounds = h('div.vl-rounds-strip', { role: 'img' });
-    const card = (...parts) => h('section.vl-card.vl-whatif-race', ...parts);
-    const bars = this.bars.map(({ node }) => node);
-    const raced = card(this.says, bars, this.rounds);
-    const cards = h('div.vl-stack', raced, card(this.formula, this.why), this.curve.node);
-    this.node = folded(
-      'details.vl-card.vl-whatif',
-      WHATIF.title,
-      { hidden: true, toggle: this.load },
-      h('p.vl-help', WHATIF.help),
-      h('div.vl-whatif-body', this.sliders, cards),
-    );
-    race.on('reset begin lane end focus compared', () => painter.affordably(this.load));
-  }
-
-  makeBar(name) {
-    const [fill, label, value] = [h('i', { class: name }), h('span'), h('b')];
-    const node = h('div.vl-whatif-bar', label, h('div.vl-bar', fill), value);
-    return { name, fill, label, value, node };
-  }
-
-  load = () => {
-    const { race } = this;
+export function whatIf(race, painter) {
+  const shown = { known: null, values: null }; // what the lane tells, and what the sliders say
+  const sliders = h('div.vl-card.vl-sliders');
+  const reset = button(WHATIF.reset, () => load());
+  const why = h('div.vl-help');
+  const curve = new Chart(curveOf(shown), race, painter);
+  const { parts, formula, draw } = outcomeOf(race, shown);
+  const change = () => {
+    painter.soon(() => node.open && draw());
+    curve.update(true);
+  };
+  const load = () => {
     const lane = race.focused;
     const over = lane && race.ended;
     const known = over && lane !== race.baseline ? learn(lane, race.baseline) : null;
-    this.known = known;
-    this.node.hidden = !known;
-    if (!known || !this.node.open) return;
+    shown.known = known;
+    node.hidden = !known;
+    if (!known || !node.open) return;
     const { quality, gamma, draft, row, requests } = known;
-    this.values = { quality, gamma, draft, row, requests };
+    shown.values = { quality, gamma, draft, row, requests };
     const costs = doubt(race, lane) ? null : payOff(lane, race.baseline.totalsAfter(Infinity));
     const all = costs && { ...costs, gamma, even: breakEven(known) };
-    refill(this.why, all ? WHATIF.costs(all, fmt.percent).map((text) => h('p', text)) : []);
+    refill(why, all ? WHATIF.costs(all, fmt.percent).map((text) => h('p', text)) : []);
     const bounds = {
       quality: [0, 1, 0.01],
       gamma: [1, LONGEST, 1],
@@ -62,39 +40,53 @@ export class WhatIf {
       row: [0, Math.max(0.2, 3 * row), 0.002],
       requests: [1, 64, 1],
     };
-    const sliders = Object.entries(bounds).map(([key, range]) => this.valueSlider(key, range));
-    this.sliders.replaceChildren(...sliders, this.reset);
-    this.draw();
-    this.curve.update(true);
+    const made = Object.keys(bounds).map((key) => valueSlider(shown, key, bounds[key], change));
+    sliders.replaceChildren(...made, reset);
+    change();
   };
+  const card = (...some) => h('section.vl-card.vl-whatif-race', ...some);
+  const cards = h('div.vl-stack', card(parts), card(formula, why), curve.node);
+  const node = folded(
+    'details.vl-card.vl-whatif',
+    WHATIF.title,
+    { hidden: true, toggle: load },
+    h('p.vl-help', WHATIF.help),
+    h('div.vl-whatif-body', sliders, cards),
+  );
+  race.on('reset begin lane end focus compared', () => painter.affordably(load));
+  return node;
+}
 
-  valueSlider(key, bounds) {
-    const [min, max, step] = bounds;
-    const steps = (x) => WHATIF.steps(x.toFixed(3));
-    const write = { quality: fmt.percent, draft: steps, row: steps }[key] ?? String;
-    const out = h('output', write(this.values[key]));
-    const set = (value) => {
-      this.values[key] = value;
-      const told = write(value);
-      input.ariaValueText = told;
-      put(out, told);
-      this.painter.soon(this.draw);
-      this.curve.update(true);
-    };
-    const [title, help] = WHATIF.sliders[key];
-    const input = slider(title, max, set, { min, step, id: `vl-w-${key}` });
-    input.value = this.values[key];
-    const was = h('small.vl-help', WHATIF.was(write(this.known[key])));
-    return h('div.vl-slider', term(title, help), out, input, was);
-  }
+function valueSlider({ known, values }, key, [min, max, step], onchange) {
+  const steps = (x) => WHATIF.steps(x.toFixed(3));
+  const write = { quality: fmt.percent, draft: steps, row: steps }[key] ?? String;
+  const out = h('output', write(values[key]));
+  const set = (value) => {
+    values[key] = value;
+    input.ariaValueText = write(value);
+    put(out, write(value));
+    onchange();
+  };
+  const [title, help] = WHATIF.sliders[key];
+  const input = slider(title, max, set, { min, step, id: `vl-w-${key}` });
+  input.value = values[key];
+  const was = h('small.vl-help', WHATIF.was(write(known[key])));
+  return h('div.vl-slider', term(title, help), out, input, was);
+}
 
-  draw = () => {
-    const { known, values, bars } = this;
-    if (!known || !values || !this.node.open) return;
+/** What comes of the values: its elements, and what draws them. */
+function outcomeOf(race, shown) {
+  const bars = ['ar', 'recorded', 'simulated'].map(makeBar);
+  const says = h('p.vl-whatif-says', { 'aria-live': 'polite' });
+  const formula = h('p.vl-whatif-formula');
+  const rounds = h('div.vl-rounds-strip', { role: 'img' });
+  const draw = () => {
+    const { known, values } = shown;
+    if (!known) return;
     const made = simulate(known, values);
     const { recorded } = known;
-    const { focused } = this.race;
-    const doubted = doubt(this.race, focused);
+    const { focused } = race;
+    const doubted = doubt(race, focused);
     const rough = hedged(doubted);
     const was = doubted ? rough : recorded.speedup;
     const told = {
@@ -115,12 +107,19 @@ export class WhatIf {
     const [s, r] = [made, recorded].map((one) => one.speedup.toFixed(2));
     const unsure = doubted && WHATIF.unsure(s, W.charts.noSpeedup(doubted), same);
     const beyond = values.gamma > known.deepest && WHATIF.beyond(known.deepest);
-    const says = [unsure || WHATIF[same ? 'same' : 'other'](s, r), beyond];
-    put(this.says, says.filter(Boolean).join(' '));
+    const sentences = [unsure || WHATIF[same ? 'same' : 'other'](s, r), beyond];
+    put(says, sentences.filter(Boolean).join(' '));
     const [v, c] = [made.verify, values.draft].map((x) => x.toFixed(3));
-    put(this.formula, WHATIF.formula({ tau: made.tau.toFixed(2), v, gamma: values.gamma, c, s }));
-    drawRounds(this.rounds, (same ? recorded : made).rounds);
+    put(formula, WHATIF.formula({ tau: made.tau.toFixed(2), v, gamma: values.gamma, c, s }));
+    drawRounds(rounds, (same ? recorded : made).rounds);
   };
+  return { parts: [says, ...bars.map(({ node }) => node), rounds], formula, draw };
+}
+
+function makeBar(name) {
+  const [fill, label, value] = [h('i', { class: name }), h('span'), h('b')];
+  const node = h('div.vl-whatif-bar', label, h('div.vl-bar', fill), value);
+  return { name, fill, label, value, node };
 }
 
 function drawRounds(node, rounds) {
@@ -131,8 +130,8 @@ function drawRounds(node, rounds) {
   node.ariaLabel = WHATIF.roundsSay(rounds.length);
 }
 
-/** Speedup by draft length, with the sliders' other values. @param {WhatIf} whatIf @returns {ChartSpec} */
-const curveOf = (whatIf) => ({
+/** Speedup by draft length, with the sliders' other values. @returns {ChartSpec} */
+const curveOf = (shown) => ({
   id: 'what-if',
   title: WHATIF.curve,
   help: '',
@@ -140,7 +139,7 @@ const curveOf = (whatIf) => ({
   y: W.charts.times,
   whole: true,
   build(race, colours) {
-    const { known, values } = whatIf;
+    const { known, values } = shown;
     if (!known || !values) return null;
     const lengths = Array.from({ length: LONGEST }, (_, i) => i + 1);
     const speeds = lengths.map((gamma) => simulate(known, { ...values, gamma }).speedup);

@@ -13,7 +13,6 @@ export const COMPARE = {
     shipped: 'Held-out questions of the pair',
     files: 'My own questions and pictures',
     form: 'The question in the form',
-    examples: 'All examples of the pair',
   },
   files: 'Add pictures or clips',
   folder: 'Add a folder',
