@@ -112,6 +112,7 @@ export function payOff(lane, base) {
   const unit = base.decode_s / base.n_rounds / lane.stretch; // as in `learn`
   if (!n_drafted || !(unit > 0)) return null;
   const rho = clock_s / n / unit;
+  // Drafting, and what verification takes beyond an autoregressive step.
   const seconds = lane.rounds.map((r) => r.draft_s + Math.max(0, r.verify_s - unit));
   const drafted = n_drafted / n;
   const perToken = mean(seconds) / drafted / unit;

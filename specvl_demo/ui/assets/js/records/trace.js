@@ -9,6 +9,7 @@ export function parse(written) {
   const lines = written.split('\n').filter((line) => line.trim());
   return lines.map((line) => {
     const record = JSON.parse(line);
+    // What records of earlier versions may lack.
     if (record.kind === 'begin') return { seen: [], charts: [], notes: {}, ...record };
     return record.kind === 'round' ? { notes: {}, ...record } : record;
   });

@@ -264,6 +264,7 @@ export class Form extends Emitter {
       return;
     }
     const before = { turns, media, last: this.last };
+    // First, since what would be sent is what is checked; `undo` brings it back.
     this.turnOver();
     const { sampling, loading, ...rest } = structuredClone(this.request);
     const { methods, left: without } = this.runnable;

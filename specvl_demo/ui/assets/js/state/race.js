@@ -99,6 +99,7 @@ export class Race extends Emitter {
     lane.number = this.lanes.size;
     this.lanes.set(lane.name, lane);
     this.nameLanes();
+    // The first rival; once all is compared, `point` moves on to the best.
     if (!this.focused || this.focused.plain) this.focus = lane.name;
     this.emit('lane', { lane });
     return lane;

@@ -9,6 +9,7 @@ import { W } from '../words/words.js';
 export function answers(race, painter, onback) {
   const views = new Map(); // by the lane's name
   const node = h('div.vl-lanes');
+  // Long answers are compared line by line.
   const scrollAlike = ({ target }) => {
     if (race.head !== null || !race.finished) return;
     for (const { box } of views.values())

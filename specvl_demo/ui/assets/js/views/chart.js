@@ -84,6 +84,7 @@ export class Chart {
     this.writeLegend(drawing.legend ?? []);
     if (say) this.plot.ariaLabel = say;
     const { clientWidth: width, clientHeight: height } = this.plot;
+    // In a view that is closed there is no width; once it opens, the observer asks again.
     if (!traces || !width) return;
     const layout = { ...this.layout(drawing), width, height };
     const literal = traces.map((trace) => ({ ...trace, name: forPlotly(trace.name) }));

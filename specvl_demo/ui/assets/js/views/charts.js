@@ -22,6 +22,7 @@ const lineTrace = ({ x, y, name, colour: color, dash, opacity }, more) =>
 
 export const shownRounds = (race, lane) => lane.rounds.slice(0, race.roundsShown(lane));
 
+/** null before there is a point. */
 function runningSpeedup(race, lane, colours) {
   const rough = hedged(doubt(race, lane));
   const points = shownRounds(race, lane)

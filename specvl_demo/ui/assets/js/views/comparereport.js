@@ -49,6 +49,7 @@ export function benchReport(bench, painter) {
   return node;
 }
 
+/** Says which methods the questions do not tell apart: their intervals overlap the fastest one's. */
 function level(rows) {
   const timed = rows.filter(({ interval }) => interval);
   const [first, ...rest] = timed.sort((a, b) => b.speedup_vs_ar - a.speedup_vs_ar);

@@ -7,6 +7,7 @@ import { W } from '../words/words.js';
 
 const labelled = (input, text) => h('div.vl-c-line', h('label', { for: input.id }, text), input);
 
+/** Properties of a control that writes its value into the bench. */
 const writes = (bench, id, write) => ({
   id: `vl-c-${id}`,
   input: ({ target }) => {

@@ -37,6 +37,7 @@ export function comparison(race, confidences) {
   return { agreement, slow, sure };
 }
 
+/** What is true of several lanes is told once. */
 function agreements(race, rivals) {
   const groups = new Map();
   for (const lane of rivals) {

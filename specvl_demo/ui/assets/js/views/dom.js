@@ -34,8 +34,10 @@ export const h = elements('http://www.w3.org/1999/xhtml');
 export const svg = elements('http://www.w3.org/2000/svg');
 export const mathml = elements('http://www.w3.org/1998/Math/MathML');
 
+/** As `h` does, leave out children that are null or false. */
 export const refill = (node, children) => node.replaceChildren(...children.filter(isThere));
 
+/** A `details` whose contents are folded away under a heading. */
 export function folded(tag, heading, ...parts) {
   const node = h(tag, ...parts);
   node.prepend(h('summary', icon('chevron'), heading));
@@ -89,6 +91,7 @@ export function filePicker(text, onfiles, props) {
   return [button(text, () => input.click(), kind, { sign, title }), input];
 }
 
+/** Offer a file. An SVG named .pdf is printed instead: browsers save that as PDF, and no library is needed. */
 export function download(name, content, type = 'application/jsonl') {
   if (name.endsWith('.pdf')) {
     print(content);
@@ -149,6 +152,7 @@ export function icon(name) {
 
 let card = null; // one for the whole page explains its terms
 
+/** Opens beside its owner, within the page's own frame, whose colours it takes. */
 function toggleCard(owner, title, text) {
   card ??= h('div.vl-explain', { popover: 'auto', role: 'note', id: 'vl-explain' });
   if (!card.isConnected) owner.closest('.vl').append(card);
@@ -166,6 +170,7 @@ function toggleCard(owner, title, text) {
   card.style.setProperty('top', `${y}px`);
 }
 
+/** A button that opens the explanation of a term; plain words if there is none. */
 export function term(title, text, classes = '') {
   if (!text) return h('span', { class: classes }, title);
   const more = { 'aria-haspopup': 'true', 'aria-description': W.explain(title) };

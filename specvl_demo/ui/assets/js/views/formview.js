@@ -58,6 +58,7 @@ export function formView(form, ask, races) {
   return { node, loading };
 }
 
+/** Run and Stop. A focus that would be lost with what vanishes goes to the one that can be pressed. */
 function footOf(form, more, note) {
   const word = h('span', W.ask.run);
   const go = h('button.vl-primary', { type: 'submit', id: 'vl-run' }, icon('play'), word);
@@ -115,6 +116,7 @@ function questionField(form) {
   return { input, node: h('div.vl-field', line, input, followLine(form)) };
 }
 
+/** Whether the question goes on from the last one. */
 function followLine(form) {
   const says = h('span');
   const follow = (on) => {

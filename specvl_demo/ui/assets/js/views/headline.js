@@ -53,6 +53,7 @@ export function headline(race) {
   ].filter(Boolean);
 }
 
+/** What the speed cost: as it is known of an example, or the words that differ. */
 function price(race, who, differs, quoted) {
   if (differs && race.meta.price) return W.headline.known(race.meta.price);
   const changes = quoted && differs.changes.map((pair) => pair.map((t) => laid(t.trim(), 31)));
@@ -68,6 +69,7 @@ function whileRunning(race) {
   return [played, W.headline.going(list.map(far))].filter(Boolean);
 }
 
+/** Which of these answers agree with AR's. differs: the first one does not. */
 function answers(race, lanes, differs) {
   const names = (some) => some.map((one) => one.title);
   const apart = lanes.filter((one) => differences(race, one));

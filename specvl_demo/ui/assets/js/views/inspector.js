@@ -38,6 +38,7 @@ export function inspector(race, painter, names) {
     showSheet();
     const current = !selected && lane && race.currentRound;
     const open = Boolean(current && race.making(lane)?.round === current);
+    // A replay asks for this in every frame.
     if (current && current === told[0] && open === told[1]) return;
     told = [current, open];
     const context = { race, lane, names };
@@ -74,6 +75,7 @@ function sheet(race, node) {
     (event.shiftKey ? text : first)?.focus();
   });
   return () => {
+    // Styles decide: only what lies over the page has a box and no offsetParent.
     const now = Boolean(node.getClientRects().length && node.offsetParent === null);
     if (now !== over) back[now ? 'opened' : 'closed']();
     over = now;
@@ -135,6 +137,7 @@ function aboutToken(context, token) {
   return explained(context, round, { head, node, at, why, parts });
 }
 
+/** A node that is no token of the answer. */
 function aboutUnused(context, round, node) {
   const { lane } = context;
   const { tree, index } = round;
@@ -150,7 +153,7 @@ function aboutUnused(context, round, node) {
   return explained(context, round, { head, node, at, why, parts });
 }
 
-/** at: the token's place in the round. */
+/** Why it is, or is not, in the answer, and what its round noted. at: the token's place in the round. */
 function explained({ race, lane, names }, round, { head, node, at, why, parts }) {
   const words = h('div.vl-inspect-words', h('p.vl-why', why), parts);
   const grid = h('div.vl-inspect-grid', words, sight(race, lane, round, at));
@@ -159,6 +162,7 @@ function explained({ race, lane, names }, round, { head, node, at, why, parts })
   return { head: [...head, spoken], body };
 }
 
+/** A button that branches to the token, where the question can be asked again. */
 function candidate({ race, lane }, { id, text }, index) {
   const word = shown(text);
   const code = h('code', { title: word }, word);

@@ -103,6 +103,7 @@ export class LaneView {
     });
   }
 
+  /** So many and no more: a replay also goes back. What is written stays, so that nothing is laid out twice. */
   writePieces(want) {
     const { ends, lane, nodes, text } = this;
     if (want < nodes.length) {
@@ -157,6 +158,7 @@ export class LaneView {
     return plain ? [] : tokens.slice(start, stop).flatMap(struck);
   }
 
+  /** null while the token's character waits for the rest of it. */
   nodeOf(token) {
     return this.nodes[this.lane.tokens[token]?.piece] ?? null;
   }
@@ -215,6 +217,7 @@ export class LaneView {
     return [relaxed && W.lane.relaxed(relaxed), W.stop[lane.end.stop]].filter(Boolean).join(' · ');
   }
 
+  /** Mark the words that one round wrote. */
   lightRound(round) {
     if (round === this.lit) return;
     this.lit = round;
@@ -235,6 +238,7 @@ export class LaneView {
     this.race.pick(this.lane, { token: Number(i) + Number(n) - 1 });
   }
 
+  /** Arrows, Home and End walk through the tokens, Escape lets go. */
   key(event) {
     const step = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity }[event.key];
     const { lane, race } = this;

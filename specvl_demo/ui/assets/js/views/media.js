@@ -33,6 +33,7 @@ export function mediaWell(files) {
     const media = pending.length ? files.own : files.media; // an example's make way
     bars = pending.map(({ file: { name } }) => h('progress', { label: W.media.sending(name) }));
     const taken = media.map((item) => itemOf(files, item));
+    // A removed one's focus goes on to the next, or to Upload.
     const at = [...strip.children].indexOf(document.activeElement.parentNode);
     refill(strip, [...taken, ...pending.map((one, i) => h('li', preview(one), bars[i]))]);
     if (at >= 0) (strip.children[at]?.querySelector('button') ?? tools.firstChild).focus();
@@ -62,6 +63,7 @@ function itemOf(files, item) {
   );
 }
 
+/** Of a file on its way, from the visitor's disk. */
 function preview({ kind, file }) {
   const url = URL.createObjectURL(file);
   const free = () => URL.revokeObjectURL(url);

@@ -47,6 +47,7 @@ export function methodList(form) {
   return { node: h('fieldset.vl-field', legend, chosen, more), note, show };
 }
 
+/** `note` tells of the method while it has the focus. */
 function chipOf(form, method, note) {
   const { name, title, help, lossless } = method;
   const box = checkbox((on) => form.toggle(name, on), { value: name });

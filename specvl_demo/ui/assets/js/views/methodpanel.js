@@ -29,6 +29,7 @@ export function methodPanel(form, name, ask, ontally) {
   const show = (told) => {
     const { parts, params } = told;
     const known = [PRESET, ...[...parts, ...params].map(({ key }) => key)];
+    // Other parts have other parameters: values that nothing has now would be sent, and refused.
     if (!told.problem)
       for (const key of Object.keys(values)) if (!known.includes(key)) delete values[key];
     const shape = shapeOf(told);

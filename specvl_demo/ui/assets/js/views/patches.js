@@ -56,6 +56,7 @@ function coverOf(lane, span, mode, looks) {
   if (!span.rows || !span.cols || mode === undefined) return null;
   const n = span.rows * span.cols;
   if (mode === 'looks') {
+    // A byte a visual position, all pictures one after the other.
     const earlier = lane.begin.spans.filter((s) => s.stop <= span.start);
     const before = earlier.reduce((sum, s) => sum + s.stop - s.start, 0);
     const within = (text) => bytesOfBase64(text).subarray(before, before + n);

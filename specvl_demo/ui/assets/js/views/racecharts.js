@@ -43,6 +43,7 @@ export class RaceCharts {
     );
     const chart = carried ?? (lane?.rounds.length ? undefined : charts[0]);
     const spec = chart ? declared(chart) : byDepth;
+    // A chart of the same name stays: to draw into it is cheaper than to make another.
     if (spec.id !== this.own?.spec.id) {
       this.own?.remove();
       this.own = this.make(spec);

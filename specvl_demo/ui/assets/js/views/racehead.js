@@ -69,6 +69,7 @@ function player(replay) {
     put(time, `${head.toFixed(2)} / ${duration.toFixed(2)} s`);
     put(speed, stretched ? W.player.shown(stretch) : W.player.trueSpeed);
     speed.hidden = stretch === 1;
+    // The icon is made anew only where it differs: this runs in every frame.
     if (drawn === playing) return;
     drawn = playing;
     const does = playing ? 'pause' : 'play';

@@ -83,6 +83,7 @@ function legend() {
   return h('div.vl-textlegend', { role: 'note', label: W.legend.title }, marks, shows);
 }
 
+/** Tells that other programs disturb the race. */
 function busyLine(race) {
   const line = h('p.vl-busy', { role: 'status' });
   race.on('load lane end reset', () => {
@@ -92,6 +93,7 @@ function busyLine(race) {
   return line;
 }
 
+/** What the race comes to, or what is awaited. */
 function sentence(race, stage, painter) {
   const line = h('p.vl-headline');
   const say = () => {

@@ -40,6 +40,7 @@ function parameterField(param, values, onchange) {
   return { node, differs };
 }
 
+/** Fields below a count of changes; `fill` puts them in. */
 export function panelOf(title, onreset) {
   const count = h('span.vl-changed');
   const body = h('div.vl-settings-body');
@@ -112,6 +113,7 @@ function checkboxes({ choices, joined, title, default: standard }, id, onset) {
   return Object.assign(h('div.vl-several', group, labels), { show });
 }
 
+/** Within the bounds; what is no number becomes the default. */
 function typedValue({ kind, auto, min, max, default: standard }, text) {
   const typed = text.trim();
   if (kind === 'choice') return text;

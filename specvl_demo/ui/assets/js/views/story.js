@@ -44,6 +44,7 @@ export function story(replay) {
   return { dialog, opener };
 }
 
+/** The lane in focus, or else the first that drafted. */
 function protagonist({ focused, list }) {
   return [focused, ...list].find((lane) => lane.rounds.some(countDrafted)) ?? focused;
 }

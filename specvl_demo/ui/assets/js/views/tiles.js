@@ -6,6 +6,7 @@ import { W, fmt } from '../words/words.js';
 const FRAMES = 4; // of a clip
 const FIRST = 6; // tiles in sight
 
+/** Pictures, and of clips the first frames. */
 export function stills(shown = []) {
   const first = ({ name, frames }) =>
     frames

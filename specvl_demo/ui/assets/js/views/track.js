@@ -22,6 +22,7 @@ export function track(race, painter) {
     const reasons = race.list.map((lane, i) => doubts[i] ?? early(race, lane));
     const disturbed = doubts.find((why) => why?.kind === 'disturbed');
     node.classList.toggle('disturbed', disturbed !== undefined);
+    // Beside lanes without a speedup the plain one, 1 by definition, would mean nothing.
     const told = race.list.some(({ plain }, i) => !plain && timed(reasons[i]));
     race.list.forEach((lane, i) => {
       const row = rows.get(lane.name);

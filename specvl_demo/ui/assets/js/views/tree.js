@@ -64,6 +64,7 @@ export class TreeView {
     if (own || off[nearest] <= NEAR) this.pick(Number(own ?? nearest));
   }
 
+  /** Arrows lead to the parent, the topmost child, the nodes above and below. */
   key(event) {
     if (!this.spots) return;
     const { depth, row, parent } = this.plan;
@@ -131,6 +132,7 @@ export class TreeView {
     this.markPicked();
   };
 
+  /** Where the box is too small, the picked node is scrolled into sight, else the end of the round. */
   markPicked() {
     const { box, parts, picked, spots } = this;
     parts.forEach(({ node }, i) => {
@@ -145,6 +147,7 @@ export class TreeView {
     box.scrollLeft = Math.min(Math.max(scrollLeft, to - clientWidth), x - PAD.left);
   }
 
+  /** As the lane's widest tree needs, so that nothing jumps from round to round. Rounds are only ever counted once. */
   height(lane) {
     if (this.lane !== lane) {
       this.lane = lane;
@@ -248,6 +251,7 @@ function describe(round, i, own) {
   return W.tree.node(wordOf(tree, i), draft, target);
 }
 
+/** With the target's own token, which is a leaf too. */
 function countLeaves({ tree, path, tokens }) {
   const ends = leaves(tree);
   return ends.length + Number(tokens.at(-1).origin === 'target' && !ends.includes(path.at(-1)));
@@ -262,6 +266,8 @@ function layColumns(plan, words, prob, width) {
   return second.wide <= width ? second : attempt(FEWER_LETTERS, 2);
 }
 
+/** Where columns and words lie, words being cut to `most` letters. Inner words stand above their edges and have to fit
+ *  between two columns; those of leaves stand behind them. */
 function place(plan, words, prob, width, most, lines) {
   const deepest = Math.max(1, ...plan.depth);
   /** @type {number[]} */
