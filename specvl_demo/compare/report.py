@@ -22,7 +22,7 @@ from specvl_demo.question import Question
 from specvl_demo.records import JsonObject, LaneRecords
 from specvl_demo.report import tables
 from specvl_demo.report.figure import heat_map_svg
-from specvl_demo.report.metrics import FEWEST, accepted_by_depth, compare_with_ar
+from specvl_demo.report.metrics import FEWEST, accepted_by_depth, compare_with_ar, fixed
 from specvl_demo.report.remarks import rough_factor
 from specvl_demo.report.tables import Rows
 
@@ -523,8 +523,10 @@ def _row_in_words(row: JsonObject) -> dict[str, str | None]:
     phases = same = None
     if row.get("share_draft") is not None:
         shares = row["share_draft"], row["share_verify"], row["share_commit"] + row["share_other"]
-        phases = " / ".join(f"{100 * share:.0f}" for share in shares) + " %"
+        phases = " / ".join(fixed(100 * share, 0) for share in shares) + " %"
     if row.get("identical_to_ar") is not None:
-        relaxed = f", {100 * share:.1f} % relaxed" if (share := row.get("relaxed_share")) else ""
+        relaxed = (
+            f", {fixed(100 * share, 1)} % relaxed" if (share := row.get("relaxed_share")) else ""
+        )
         same = ("yes" if row["identical_to_ar"] else "no") + relaxed
     return {"phases": phases, "same": same}

@@ -15,7 +15,7 @@ from unicodedata import east_asian_width
 
 from specvl_demo.records import JsonObject, LaneRecords, Origin, Round
 from specvl_demo.report import remarks
-from specvl_demo.report.metrics import measure_lanes, runs
+from specvl_demo.report.metrics import fixed, measure_lanes, runs
 from specvl_demo.report.tables import one_line, plain, race_caption
 
 WIDTH, MARGIN = 960, 20
@@ -86,10 +86,10 @@ def heat_map_svg(rows: Sequence[JsonObject], caption: str) -> str:
             colour = ORIGINS["relaxed" if speedup < 1 else "draft"]
             at = f'x="{x - width / 2 + 1:.1f}" y="{y + 8:.0f}" width="{width - 2:.1f}"'
             shade = f'fill-opacity="{min(0.45, 0.3 * abs(speedup - 1)):.2f}"'
-            interval = "–".join(f"{end:.2f}" for end in cell.get("interval") or ())
+            interval = "–".join(fixed(end, 2) for end in cell.get("interval") or ())
             parts += [
                 f'<rect {at} height="{ROW - 2}" fill="{colour}" {shade}/>',
-                _svg_text(x, y + 26, f"{speedup:.2f}×", _MIDDLE),
+                _svg_text(x, y + 26, f"{fixed(speedup, 2)}×", _MIDDLE),
                 _svg_text(x, y + 42, interval, f"{_MIDDLE} {_SMALL}"),
             ]
         y += ROW
@@ -144,11 +144,10 @@ def _lane_figures(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str:
     """Return what the lane did, with its speedup only if the times are meaningful."""
     totals = measure_lanes(lane).totals
     facts = [f"{totals.n_tokens} tokens", f"{totals.n_rounds} round{'s' * (totals.n_rounds != 1)}"]
-    ar = remarks.ar_lane(lanes)
-    if ar is not None and lane is not ar and totals.tau is not None:
-        facts.append(f"τ {totals.tau:.2f}")
-        if (speedup := remarks.told_speedup(lane, lanes)) is not None:
-            facts.append(speedup if isinstance(speedup, str) else f"{speedup:.2f}×")
+    if lane.begin.method != "ar" and totals.tau is not None:
+        facts.append(f"τ {fixed(totals.tau, 2)}")
+    if speedup := remarks.told_speedup(lane, lanes):
+        facts.append(speedup)
     return " · ".join(facts)
 
 
@@ -163,16 +162,15 @@ def _draw_clock(rounds: Sequence[Round], scale: float, y: float) -> Iterator[str
         some = rounds[start : start + each]
         draft = sum(r.draft_s for r in some)
         verify = sum(r.verify_s for r in some)
-        rest = sum(r.seconds for r in some) - draft - verify
-        end = x + (draft + verify + rest) * scale
-        for colour, seconds in zip(PHASES.values(), (draft, verify, rest)):
+        whole = sum(r.seconds for r in some)
+        end = x + whole * scale
+        for colour, seconds in zip(PHASES.values(), (draft, verify, whole - draft - verify)):
             # Rounds are separated by a gap if there is room for one.
-            width = min(seconds * scale, max(0.0, end - x - (1 if end - x > 3 else 0)))
+            width = min(seconds * scale, max(0.0, end - x - (end - x > 3)))
             if width > 0.05:
                 at = f'x="{x:.1f}" y="{y:.0f}" width="{width:.1f}" height="12"'
                 yield f'<rect {at} fill="{colour}"/>'
             x += seconds * scale
-        x = end
 
 
 def _break_lines(letters: Sequence[Letter]) -> list[list[Letter]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
 from statistics import fmean, median
 
 from specvl_demo.records import PHASES, LaneRecords, Origin, Round, Totals, fold
@@ -19,6 +20,11 @@ FEWEST = 5
 """Drafts at a depth below which the share that was accepted is not reported."""
 
 RANK: tuple[Origin, ...] = ("relaxed", "target", "draft")
+
+
+def fixed(value: float, digits: int) -> str:
+    """Return a number with so many decimals, a half rounded up as by the page's scripts."""
+    return f"{Decimal(value).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP)}"
 
 
 def runs(rounds: Iterable[Round]) -> list[tuple[Origin, str]]:
@@ -140,7 +146,7 @@ class Comparison:
         tau = self.metrics.totals.tau
         if speedup is None or tau is None or speedup <= tau * (1 + SLACK):
             return None
-        return f"a speedup of {speedup:.2f} is above τ {tau:.2f}, which is impossible"
+        return f"a speedup of {fixed(speedup, 2)} is above τ {fixed(tau, 2)}, which is impossible"
 
     @property
     def rough_speedup(self) -> float | None:
@@ -169,11 +175,11 @@ class Comparison:
             return None
         cost = tau / speedup
         share = rho["draft"] / whole
-        also = f", {100 * share:.0f} % of it drafting" if share >= SLACK else ""
-        nodes = f"{self.nodes_per_round:.0f} tokens"
+        also = f", {fixed(100 * share, 0)} % of it drafting" if share >= SLACK else ""
+        nodes = fixed(self.nodes_per_round, 0)
         savings = {
             "drafting cost nothing": rho["draft"],
-            f"checking {nodes} cost no more than writing one": max(0.0, rho["verify"] - 1),
+            f"checking {nodes} tokens cost no more than writing one": max(0.0, rho["verify"] - 1),
             "only the models took time": rho["commit"] + rho["other"],
         }
         what, saved = max(savings.items(), key=lambda item: item[1])
@@ -181,15 +187,17 @@ class Comparison:
         lever = ""
         if saved >= WORTH_SAVING * whole:
             gain = tau / (cost * (1 - saved / whole))
-            least = f"it would be {gain:.2f}×" if not rough else "most time would be saved"
+            least = f"it would be {fixed(gain, 2)}×" if not rough else "most time would be saved"
             lever = f"; if {what}, {least}"
         if gain < 1:
-            lever += f"; too few drafts are kept ({totals.accepted_per_round:.1f} a check)"
-        factor = f"about {speedup:.1f}×" if rough else f"{speedup:.2f}×"
-        joined = "and" if speedup >= 1 else "but"
+            lever += (
+                "; too few drafts are kept"
+                f" ({fixed(totals.n_accepted / totals.n_rounds, 1)} a check)"
+            )
+        factor = f"about {fixed(speedup, 1)}×" if rough else f"{fixed(speedup, 2)}×"
         return (
-            f"{factor}: {tau:.1f} tokens a check, {joined} a check costs {cost:.1f} AR steps{also}"
-            f"{lever}"
+            f"{factor}: {fixed(tau, 1)} tokens a check, {'and' if speedup >= 1 else 'but'} a check"
+            f" costs {fixed(cost, 1)} AR steps{also}{lever}"
         )
 
     @property

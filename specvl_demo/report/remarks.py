@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from specvl_demo.records import LaneRecords, Round, tie_nats
-from specvl_demo.report.metrics import FEWEST, accepted_by_depth, compare_with_ar, timings
+from specvl_demo.report.metrics import FEWEST, accepted_by_depth, compare_with_ar, fixed, timings
 
 MIN_TOKENS = 20
 """Number of timed tokens below which a speedup is only a rough one."""
@@ -56,10 +56,13 @@ class Agreement:
             return "the AR answer, token for token"
         if self.kind == "so_far":
             return f"the same so far: {self.at} tokens, then one of the two was stopped"
-        alike = "" if self.alike is None else f"; {100 * self.alike:.0f} % of the text agrees"
+        alike = "" if self.alike is None else f"; {fixed(100 * self.alike, 0)} % of the text agrees"
         tie = ""
         if self.kind == "tie":
-            tie = f", a near tie that rounding in {self.dtype} decided ({self.gap:.3f} nats)"
+            tie = (
+                f", a near tie that rounding in {self.dtype} decided"
+                f" ({fixed(self.gap or 0.0, 3)} nats)"
+            )
         return f"differs from token {self.at + 1} on{tie}{alike}"
 
 
@@ -117,7 +120,7 @@ class Remarks(Struct, frozen=True, tag_field="kind", tag="remarks"):
 
 
 def rough_factor(factor: float) -> str:
-    return f"about {factor:.1f}×"
+    return f"about {fixed(factor, 1)}×"
 
 
 def compare_answers(lane: LaneRecords, ar: LaneRecords) -> Agreement:
@@ -144,8 +147,8 @@ def timing_doubt(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
     tokens = min(len(lane.token_ids), len(ar.token_ids))
     timed = [(each.token_ids, len(timings(each))) for each in (lane, ar)]
     enough = min(len(ids) * n for ids, n in timed) >= MIN_TOKENS
-    few = f"{tokens} token{' is' if tokens == 1 else 's are'} too few to time"
-    few = "" if enough else f"{few}; {MIN_TOKENS} are needed"
+    some = f"{tokens} token{' is' if tokens == 1 else 's are'}"
+    few = "" if enough else f"{some} too few to time; {MIN_TOKENS} are needed"
     users = {"load": "other programs", "watching": "drawing this page"}
     load, who = max(
         (getattr(timed.end, share, None) or 0.0, user)
@@ -156,7 +159,7 @@ def timing_doubt(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
     contradiction = times.why_doubtful()
     about = times.rough_speedup
     if load > MAX_LOAD:
-        why: str | None = f"{who} kept {100 * load:.0f} % of the machine busy"
+        why: str | None = f"{who} kept {fixed(100 * load, 0)} % of the machine busy"
     elif few:
         return Doubt("short", few, tokens=tokens, about=about)
     else:
@@ -176,13 +179,15 @@ def _jitter_sentence(ar: LaneRecords) -> str | None:
     return f"half of the AR steps lie outside {1e3 * first:.3g} to {1e3 * third:.3g} ms"
 
 
-def told_speedup(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> float | str | None:
-    """Return the speedup of a lane as it is told: a number, a hedged one, or None."""
+def told_speedup(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
+    """Return the speedup of a lane as it is told, hedged where it is doubtful, or None."""
     ar = ar_lane(lanes)
     if ar is None or lane is ar or _why_cut(lanes):
         return None
-    doubt = timing_doubt(lane, ar)
-    return doubt.rough_speedup if doubt else compare_with_ar(lane, ar).speedup_decode
+    if doubt := timing_doubt(lane, ar):
+        return doubt.rough_speedup
+    speedup = compare_with_ar(lane, ar).speedup_decode
+    return None if speedup is None else f"{fixed(speedup, 2)}×"
 
 
 def why_untimed(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
@@ -196,9 +201,10 @@ def repetition_sentence(lane: LaneRecords) -> str | None:
     ids = lane.token_ids
     runs = list(zip(*(ids[at:] for at in range(RUN))))
     share = 1 - len(set(runs)) / len(runs) if runs else 0.0
-    before = f"{100 * share:.0f} % of its runs of {RUN} tokens came before"
-    sentence = f"The answer repeats itself, which makes it easy to draft: {before}"
-    return sentence if share >= REPEATED else None
+    if share < REPEATED:
+        return None
+    before = f"{fixed(100 * share, 0)} % of its runs of {RUN} tokens came before"
+    return f"The answer repeats itself, which makes it easy to draft: {before}"
 
 
 def lane_remark(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:

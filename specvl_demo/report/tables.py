@@ -6,17 +6,18 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from csv import writer
+from decimal import ROUND_HALF_UP, Context
 from typing import Any
 
 from specvl_demo.records import Begin, JsonObject, LaneRecords, Round
-from specvl_demo.report.metrics import compare_with_ar, measure_lanes
+from specvl_demo.report.metrics import compare_with_ar, fixed, measure_lanes
 from specvl_demo.report.remarks import ar_lane, compare_answers
 
 Rows = Sequence[Mapping[str, Any]]
 """Of a table: values by column."""
 RACE_FIELDS = ("speedup_decode", "speedup_total", "identical_to_ar", "first_difference")
 
-LANE_COLUMNS = (
+ANSWER_COLUMNS = (
     "method",
     "lossless",
     "n_tokens",
@@ -27,11 +28,9 @@ LANE_COLUMNS = (
     "prefill_s",
     "decode_s",
     "tokens_per_s",
-    "speedup_decode",
-    "speedup_total",
-    "identical_to_ar",
-    "stop",
 )
+"""Of one answer by itself."""
+LANE_COLUMNS = (*ANSWER_COLUMNS, "speedup_decode", "speedup_total", "identical_to_ar", "stop")
 
 _UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
 
@@ -187,7 +186,8 @@ def format_cell(value: Any, digits: str = ".3g") -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.0f}" if abs(value) >= 99.95 else f"{value:{digits}}"
+        three = Context(3, ROUND_HALF_UP).create_decimal(value)
+        return fixed(value, 0) if abs(value) >= 99.95 else f"{float(three):{digits}}"
     if isinstance(value, list | tuple):
         return ", ".join(format_cell(item, digits) for item in value)
     return str(value)

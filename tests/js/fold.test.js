@@ -8,7 +8,7 @@ import { doubt, doubts } from '../../specvl_demo/ui/assets/js/records/verdict.js
 import { Race } from '../../specvl_demo/ui/assets/js/state/race.js';
 import { speedup } from '../../specvl_demo/ui/assets/js/views/charts.js';
 import { headline } from '../../specvl_demo/ui/assets/js/views/headline.js';
-import { W } from '../../specvl_demo/ui/assets/js/words/words.js';
+import { W, fmt } from '../../specvl_demo/ui/assets/js/words/words.js';
 import { TRACES, fold as folded, lane, round, shipped, told, token } from './page.js';
 
 const near = (a, b) => assert.ok(Math.abs(a - b) < 1e-9, `${a} is not ${b}`);
@@ -80,6 +80,10 @@ test('folds, speedups and doubts are those of the program', { skip: !told('races
     assert.equal(doubts(race).length, over && reason ? 1 : 0);
     if (over) assert.equal(doubt({ ...race, meta: {} }, other).kind, 'unknown');
   }
+});
+
+test('a half is rounded up, as by the program', { skip: !told('numbers') }, () => {
+  for (const [x, digits, text] of told('numbers')) assert.equal(fmt.number(x, digits), text);
 });
 
 test('a running speedup compares by token, and ends at the table’s', () => {

@@ -111,6 +111,8 @@ def test_a_comparison_is_stopped_gone_on_with_and_saved(opened, tmp_path):
     table = list(csv.DictReader(io.StringIO(files["1-decoding.csv"])))
     assert files["bench.md"].startswith(opened.evaluate("specvl.catalog.pairs[0].title"))
     assert len(traces) == 8 * 2 and not trace.inspect_text(files[traces[0]])[1]
+    answers = list(csv.DictReader(io.StringIO(files["answers.csv"])))
+    assert len(answers) == 8 * 2 and all(float(row["decode_s"]) > 0 for row in answers)
     assert len(table) == 2 and all(float(row["tokens/s"]) > 0 for row in table)
     # A cell opens a race on such a question; what `bench --json` prints opens without races.
     kept_report = tmp_path / "bench.json"

@@ -60,7 +60,7 @@ def test_speedup_is_tau_over_rho():
     assert beside.speedup_total == pytest.approx(14 / (7 / (0.3 + 0.56)))
     assert beside.why_doubtful() is None
     assert beside.why_this_speed() == (
-        "2.80×: 3.5 tokens a check, and a check costs 1.2 AR steps, 20 % of it drafting;"
+        "2.80×: 3.5 tokens a check, and a check costs 1.3 AR steps, 20 % of it drafting;"
         " if drafting cost nothing, it would be 3.50×"
     )
 
@@ -479,6 +479,9 @@ def test_the_pages_scripts_say_what_the_program_says(tmp_path: Path):
     lists = [(ar, lane), (ar, cut(lane, 3)), (ar, still), *((ar, lane) for lane, ar in races())]
     told = msgspec.json.encode([told_of(race) for race in lists])
     (tmp_path / "races.json").write_bytes(told)
+    halves = [(x, n, metrics.fixed(x, n)) for x in (0.0625, 1.25, 2.675, 12.5) for n in range(4)]
+    (tmp_path / "numbers.json").write_bytes(msgspec.json.encode(halves))
+    assert [tables.format_cell(x) for x in (3.125, 100.5)] == ["3.13", "101"]
     done = subprocess.run(
         [str(node()), "--test", *map(str, sorted((ROOT / "tests" / "js").glob("*.test.js")))],
         env=os.environ | {"SPECVL_FIXTURES": str(tmp_path)},

@@ -140,7 +140,7 @@ class PageHandlers:
         one archive, removed with the visit.
         """
         if isinstance(payload, Mapping):
-            packed = pack_report(read_report(payload.get("report"))[1])
+            packed = pack_report(read_report(payload.get("report"))[1], {})
         else:
             packed = self.benches.find(payload).to_archive()
         return self._write_file(caller, "bench.zip", packed)
@@ -200,7 +200,7 @@ class PageHandlers:
     def export_race(self, payload: Any, caller: Caller) -> JsonObject:
         """Return an uploaded trace as one file that is removed with the visit.
 
-        payload: {path, as, earlier}: as 'figure' or 'pdf' an SVG figure, else the page as one file;
+        payload: {path, as, earlier}: as 'figure' an SVG figure, else the page as one file;
         earlier: the conversation's [{question, answer}].
         """
         payload = payload if isinstance(payload, Mapping) else {}
@@ -210,7 +210,7 @@ class PageHandlers:
         if Path(file).stat().st_size > MAX_SHARED_BYTES:
             raise ValueError(messages.NOT_SHARED)
         with self._read_trace(file) as lanes:
-            if payload.get("as") in ("figure", "pdf"):
+            if payload.get("as") == "figure":
                 return self._write_file(caller, "race.svg", figure.race_svg(lanes).encode())
             page = html.race_page(lanes, earlier, self.catalog.get("notes"))
             return self._write_file(caller, "race.html", page.encode())

@@ -156,20 +156,22 @@ class BenchRun:
         return {"total": self.n_steps, "questions": len(self.jobs), "repeats": self.repeats}
 
     def to_archive(self) -> bytes:
-        """Return the report as `pack_report` packs it, and all traces."""
-        traces = {}
+        """Return the report as `pack_report` packs it, figures of every answer, and all traces."""
+        files = {}
+        rows = []
         for repeat, measured in enumerate(self.measured, 1):
             for name in self.methods:
                 for case, lane in zip(self.questions, measured.lanes(name)):
                     path = f"traces/{case.id}/{name}-{repeat}.jsonl"
-                    safe_path = re.sub(r"[^\w/.=-]", "_", path).replace("..", "_")
-                    traces[safe_path] = dump_trace(lane.records)
-        return pack_report(self._report_page(self.report()), traces)
+                    files[re.sub(r"[^\w/.=-]|\.(?=\.)", "_", path)] = dump_trace(lane.records)
+                    rows.append({"question": case.id, "repeat": repeat, **tables.lane_row(lane)})
+        files["answers.csv"] = tables.to_csv(rows, ["question", "repeat", *tables.ANSWER_COLUMNS])
+        return pack_report(self._report_page(self.report()), files)
 
 
-def pack_report(page: ReportPage, more: Mapping[str, str] | None = None) -> bytes:
+def pack_report(page: ReportPage, more: Mapping[str, str]) -> bytes:
     """Return tables as CSV, LaTeX and Markdown, the figure, and more files, in one archive."""
-    files = {"bench.md": page.to_markdown(), "bench.svg": page.figure, **(more or {})}
+    files = {"bench.md": page.to_markdown(), "bench.svg": page.figure, **more}
     for number, (heading, rows, columns) in enumerate(page.tables, 1):
         name = f"{number} {heading.split(',')[0]}".lower().replace(" ", "-").replace("τ", "tau")
         files[f"{name}.csv"] = tables.to_csv(rows, columns)
@@ -206,7 +208,6 @@ def _drawn_report(report: JsonObject, page: ReportPage) -> JsonObject:
     shown = [
         {"heading": heading, "columns": columns, "rows": tables.cell_grid(rows, columns)}
         for heading, rows, columns in page.tables
-        if rows
     ]
     return {**vars(page), "tables": shown, **report}
 
@@ -285,9 +286,8 @@ def read_bench(payload: Any, folders: Sequence[Path], client: str | None) -> Ben
     read_sampling(payload)  # told of the bench, not of its first line
     n = QUESTIONS.check(payload.get(QUESTIONS.name, QUESTIONS.default))
     repeats = REPEATS.check(payload.get(REPEATS.name, REPEATS.default))
-    folders = [*folders, EXAMPLES]
     shared = {name: payload[name] for name in SHARED if name in payload}
-    questions = islice(_read_questions(payload, first.pair, folders, shared), n)
+    questions = islice(_read_questions(payload, first.pair, [*folders, EXAMPLES], shared), n)
     jobs = [
         replace(
             first,
