@@ -45,9 +45,14 @@ def test_another_candidate_is_taken_and_run_on_from_beside_the_original(opened):
     ids = opened.evaluate("specvl.race.lanes.get('tabed').tokens.slice(0, 7).map((t) => t.id)")
     rival = opened.locator(".vl-race .vl-take").first
     name = rival.locator("code").inner_text()
-    says = f"Branch: take {name} here instead, and run on from it"
-    expect(rival).to_have_attribute("title", says)
-    rival.click()
+    expect(rival).to_have_attribute("title", f"Branch: take {name} here instead")
+    rival.press("Enter")  # what it would do is said first
+    run = opened.get_by_role("button", name="Run the branch")
+    expect(run).to_be_focused()
+    opened.keyboard.press("Escape")
+    assert not opened.evaluate("specvl.form.running")
+    rival.press("Enter")
+    run.press("Enter")
     opened.wait_for_function(f"!specvl.form.running && {FINISHED}")
     sent = opened.evaluate("window.sent")
     assert sent["prefix"][:-1] == ids

@@ -153,14 +153,14 @@ export function icon(name) {
 let card = null; // one for the whole page explains its terms
 
 /** Opens beside its owner, within the page's own frame, whose colours it takes. */
-function toggleCard(owner, title, text) {
+export function toggleCard(owner, title, text, ...more) {
   card ??= h('div.vl-explain', { popover: 'auto', role: 'note', id: 'vl-explain' });
   if (!card.isConnected) owner.closest('.vl').append(card);
   const same = card.matches(':popover-open') && card.owner === owner;
   card.hidePopover();
   if (same) return;
   card.owner = owner;
-  card.replaceChildren(h('b', title), h('p', text));
+  card.replaceChildren(h('b', title), h('p', text), ...more);
   card.showPopover();
   const { left, top, bottom } = owner.getBoundingClientRect();
   const { width, height } = card.getBoundingClientRect();

@@ -1,7 +1,18 @@
 /* Where a token comes from: its round, why, what else was likely, what the drafter saw. */
 
 import { backCloses } from './back.js';
-import { button, h, headRow, icon, iconButton, refill, scrolls, tableRow, term } from './dom.js';
+import {
+  button,
+  h,
+  headRow,
+  icon,
+  iconButton,
+  refill,
+  scrolls,
+  tableRow,
+  term,
+  toggleCard,
+} from './dom.js';
 import { PHASES, countDrafted, countKept, depths } from '../records/fold.js';
 import {
   chancesOf,
@@ -58,7 +69,7 @@ function sheet(race, node) {
   const back = backCloses(() => race.select(null));
   let over = false;
   document.addEventListener('keydown', (event) => {
-    if (!over) return;
+    if (!over || document.querySelector(':popover-open')) return;
     const focused = document.activeElement;
     /** @type {HTMLElement | null} */
     const text = document.querySelector('.vl-lane.focused .vl-text');
@@ -162,7 +173,7 @@ function explained({ race, lane, names }, round, { head, node, at, why, parts })
   return { head: [...head, spoken], body };
 }
 
-/** A button that branches to the token, where the question can be asked again. */
+/** A button that says what a branch to the token would do, and offers it, where the question can be asked again. */
 function candidate({ race, lane }, { id, text }, index) {
   const word = shown(text);
   const code = h('code', { title: word }, word);
@@ -171,9 +182,13 @@ function candidate({ race, lane }, { id, text }, index) {
   if (!open || index === null || id === lane.tokens[index].id || withEndMark(text) !== text)
     return code;
   const title = W.branch.take(word);
-  const click = () => race.emit('branch', { lane, index, id, text });
-  const props = { label: title, title, click };
-  return h('button.vl-plainbutton.vl-take', props, code, icon('branch'));
+  const take = () => race.emit('branch', { lane, index, id, text });
+  const closes = { popovertarget: 'vl-explain', popovertargetaction: 'hide', autofocus: true };
+  const run = button(W.branch.run, take, 'vl-small', { sign: 'play', ...closes });
+  const click = () => toggleCard(node, title, W.branch.told, run);
+  const props = { label: title, title, 'aria-haspopup': 'true', click };
+  const node = h('button.vl-plainbutton.vl-take', props, code, icon('branch'));
+  return node;
 }
 
 function endChip(text, origin) {

@@ -227,7 +227,9 @@ export const W = {
     ended: 'The answer had ended before this place: not used.',
   },
   branch: {
-    take: (text) => `Branch: take ${text} here instead, and run on from it`,
+    take: (text) => `Branch: take ${text} here instead`,
+    told: 'A race begins: the answer up to here stays, and goes on from this token.',
+    run: 'Run the branch',
     given: 'Given: the answer had to begin with this.',
     title: (lane) => `The original, ${lane}`,
     fork: (taken) => `The branch takes ${taken} here.`,
