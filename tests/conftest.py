@@ -19,7 +19,6 @@ import torch
 
 from specvl_demo.core.types import Prompt
 from specvl_demo.places import ROOT
-from tests.shared.pocketlike import save_pair
 from tests.shared.server import server
 from tests.shared.tiny import ask, ids_of, noisy, run_lane, tiny_llava
 
@@ -93,6 +92,8 @@ def unrounded(monkeypatch) -> None:
 @pytest.fixture(scope="session")
 def saved_pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random pair on disk, which nobody changes."""
+    from tests.shared.pocketlike import save_pair
+
     return save_pair(tmp_path_factory.mktemp("pair"))
 
 

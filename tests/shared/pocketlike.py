@@ -19,23 +19,31 @@ GEOMETRY = Geometry(width=64, heads=2, kv_heads=2, head_width=32, eps=1e-6)
 TARGET = ASSETS / "pocket" / "target"
 
 
-def tokenizer() -> Any:
-    """Byte-level BPE with the pocket family's special tokens."""
+def byte_pairs(text: str, special: list[str], vocab_size: int) -> Any:
+    """A byte-level BPE trained on a text, with special tokens before all others."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
 
-    raw = Tokenizer(models.BPE())
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    raw.decoder = decoders.ByteLevel()
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=400,
-        special_tokens=["<pad>", "<bos>", "<eos>", "<image>", "<user>", "<assistant>"],
+        vocab_size=vocab_size,
+        special_tokens=special,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    raw.train_from_iterator([f" {WORDS}"] * 20, trainer)
+    bpe.train_from_iterator(text.splitlines() * 20, trainer)
+    return bpe
+
+
+def tokenizer() -> Any:
+    """With the pocket family's special tokens."""
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["<pad>", "<bos>", "<eos>", "<image>", "<user>", "<assistant>"]
+    bpe = byte_pairs(f" {WORDS}", special, 400)
     return PreTrainedTokenizerFast(
-        tokenizer_object=raw, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>"
+        tokenizer_object=bpe, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>"
     )
 
 

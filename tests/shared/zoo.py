@@ -12,14 +12,13 @@ from typing import Any
 import torch
 import transformers as hf
 from PIL import Image
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from tests.shared.pocketlike import byte_pairs
 
 WIDTH, LAYERS = 64, 3
-TEXT = [
-    "what is in the picture ? a red cube next to the blue ball .",
-    "USER: ASSISTANT: describe the image please . what happens in the clip ?",
-    "question answer user assistant system 0123456789 image frame seconds",
-] * 20
+TEXT = """what is in the picture ? a red cube next to the blue ball .
+USER: ASSISTANT: describe the image please . what happens in the clip ?
+question answer user assistant system 0123456789 image frame seconds"""
 
 Built = tuple[torch.nn.Module, Any]
 """A tiny model and its processor."""
@@ -57,16 +56,7 @@ _CHATML = {
 
 
 def _tokenizer(special: list[str], named: Mapping[str, str] | None = None) -> Any:
-    bpe = Tokenizer(models.BPE(unk_token=None))
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=330 + len(special),
-        special_tokens=["<pad>", "<s>", "</s>", *special],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    bpe.train_from_iterator(TEXT, trainer)
+    bpe = byte_pairs(TEXT, ["<pad>", "<s>", "</s>", *special], 330 + len(special))
     ends = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
     more = {"extra_special_tokens": dict(named or {}), "additional_special_tokens": list(special)}
     return hf.PreTrainedTokenizerFast(tokenizer_object=bpe, **ends, **more)
