@@ -308,11 +308,11 @@ def find_changes(ids: Sequence[int], others: Sequence[int]) -> list[Change]:
     # possible; each of them closes the change behind it.
     changes = []
     i, j = stop_i, stop_j = len(a), len(b)
-    while i or j:
-        if i and j and a[i - 1] == b[j - 1]:
+    while i and j:
+        if a[i - 1] == b[j - 1]:
             changes.append((at + i, at + stop_i, at + j, at + stop_j))
             i, j = stop_i, stop_j = i - 1, j - 1
-        elif i and (not j or shared(i - 1, j) >= shared(i, j - 1)):
+        elif shared(i - 1, j) >= shared(i, j - 1):
             i -= 1
         else:
             j -= 1
