@@ -429,6 +429,7 @@ def test_nothing_is_said_of_an_answer_unlike_those_that_were_calibrated():
         answered([0.9], pair="pocket"),
         answered([0.9], n_visual=0),
         answered([0.9], sampling={"temperature": 0.7}),
+        answered([0.9], sampling={"temperature": 0.0, "presence_penalty": 1.0}),
         answered([0.9] * 8),
         answered([0.9], prefix=Prefix([5], " x")),
         whole._replace(end=End("chain", "length", whole.end.totals)),
