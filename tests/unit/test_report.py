@@ -330,6 +330,8 @@ def test_a_figure_says_what_made_it():
     ]
     words = words_of(figure.race_svg(lanes))
     assert "pocket · cpu · A fast one · float32 · greedy · torch 2" in words and "drafter=" in words
+    drawn = tables.run_facts(begin(sampling={"temperature": 0.8, "seed": 3}))
+    assert " · temperature 0.8, seed 3 · " in drawn
 
 
 def test_a_file_of_a_race_holds_the_page_and_the_trace():

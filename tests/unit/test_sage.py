@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specvl_demo.core.sampling import Level
+from specvl_demo.core.sampling import Level, Sampler
 from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.core.types import Drafter, LevelRequest, Verdict
 from specvl_demo.methods.policies import EAGLE_TREE
@@ -30,6 +30,7 @@ from specvl_demo.methods.sage import (
     why_other,
     width_for,
 )
+from specvl_demo.options import Sampling
 from tests.shared.lanes import recorded
 
 LIMITS = SageSettings()
@@ -179,13 +180,14 @@ def check_rows(tree: DraftTree, toy: Toy) -> None:
             )
 
 
+@pytest.mark.parametrize("draws", [None, Sampler(Sampling(1.0), torch.device("cpu"))])
 @pytest.mark.parametrize("growth", ["template", "online"])
-def test_confidence_lags_one_round(growth: str):
+def test_confidence_lags_one_round(growth: str, draws: Sampler | None):
     toy = Toy(3.0)
     policy = EntropyTree(SageSettings(growth=growth))
     expected = 0.5
     for i in range(6):
-        tree = policy.propose(toy, torch.tensor([i]), 20)
+        tree = policy.propose(toy, torch.tensor([i]), 20, draws)
         check_rows(tree, toy)
         assert tree.notes["alpha"] == pytest.approx(expected, abs=1e-4)
         assert tree.notes["static"] == (i == 0 and growth == "template")

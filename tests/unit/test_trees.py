@@ -16,7 +16,9 @@ from specvl_demo.methods.policies import (
     BestFirstSettings,
     Chain,
     ChainSettings,
+    StaticSettings,
     StaticTree,
+    static_tree,
 )
 from tests.fakes import TableDrafter
 
@@ -151,6 +153,13 @@ def test_a_ranked_tree_holds_the_tokens_of_its_ranks(room: int):
     assert sorted(drafter.fed) == sorted(tokens[node] for node in inner)
 
 
+@pytest.mark.parametrize("size", [2, 6, 12, 26])
+def test_a_smaller_static_tree_keeps_so_many_of_the_nodes(size: int):
+    tree, drafter = propose(static_tree(StaticSettings(size)))
+    check(tree, drafter)
+    assert len(tree) == size
+
+
 def brute_best_first(nodes: int, width: int, loops: int) -> list[tuple[int, ...]]:
     """EAGLE-2 by the book, in plain Python: token paths of the tree without its root."""
     scored = {}
@@ -237,7 +246,8 @@ def emit(drafter: NgramDrafter, tokens: list[int]) -> None:
         ([1, 2, 3, 4], []),  # nothing repeats
         ([1, 2, PLACEHOLDER, PLACEHOLDER, 1, 2], []),  # never a placeholder
         ([1, 2, 8, PLACEHOLDER, 1, 2], [8]),  # up to a placeholder
-        ([PLACEHOLDER, 4, PLACEHOLDER, 5, PLACEHOLDER, 7], []),  # nor by one
+        ([PLACEHOLDER, 7, 4, 7, 5, PLACEHOLDER, 7], [5]),  # nor by one
+        ([1, 2, SIZE, 1, 2], []),  # nor what is beyond the vocabulary
         ([6, 6, 6], [6]),
     ],
 )
