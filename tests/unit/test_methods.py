@@ -155,16 +155,18 @@ def test_as_many_nodes_are_verified_as_pay():
     assert worthwhile_nodes(free, 2, 26, FIXED) == 26, "but no more than the method takes"
     jump = {1: 1.0, 8: 1.0, 9: 4.0, 64: 4.0}
     assert worthwhile_nodes(jump, 2, 1025, FIXED) == 8, "rows that fit into a tile"
+    assert worthwhile_nodes({1: 1.0, 3: 3.0}, 2, 1025, GROWN) == 3, "drafting costs time anyway"
 
 
 def test_paths_are_verified_that_bring_more_than_their_rows():
     """At first a step brings one token, and a path as much as it promises."""
     likely = [0.9, 0.8, 0.4, 0.3, 0.2]
-    worth = Worth({1: 1.0, 9: 3.0})
-    before = worth.count(likely)
-    for _ in range(9):
-        worth.learn([1.0, *likely], [0, 1, 2])
-    assert (before, worth.count(likely)) == (4, 2)
+    for path, count in (([0, 1, 2], 2), ([0, 1, 2, 3], 4)):
+        worth = Worth({1: 1.0, 9: 2.0})
+        assert worth.count(likely) == 5
+        for _ in range(9):
+            worth.learn([1.0, *likely], path)
+        assert worth.count(likely) == count
 
 
 def test_a_formula_is_read_from_tex():
