@@ -20,12 +20,11 @@ class Speeds {
 
   /** @param {Pick<Race, 'list' | 'meta'>} race */
   learn({ list, meta }) {
-    if (!meta.asked) return;
-    const lanes = list.filter((lane) => lane.tokens.length);
-    const token = median(
-      lanes.map((lane) => lane.totalsAfter(Infinity).clock_s / lane.tokens.length),
-    );
-    this.raced[meta.asked.pair] = { before: median(lanes.map((lane) => lane.before)), token };
+    const tokens = sum(list.map((lane) => lane.tokens.length));
+    if (!meta.asked || !tokens) return;
+    const seconds = sum(list.map((lane) => lane.totalsAfter(Infinity).clock_s));
+    const before = sum(list.map((lane) => lane.before)) / list.length;
+    this.raced[meta.asked.pair] = { before, token: seconds / tokens };
   }
 
   /** Seconds of an answer. @param {string} pair @param {number} tokens */
@@ -398,4 +397,4 @@ async function sendFiles(files, question, upload) {
 const questionFile = (files) => files.find((file) => /\.jsonl$/i.test(file.name));
 
 /** @param {number[]} numbers */
-const median = (numbers) => numbers.sort((a, b) => a - b)[numbers.length >> 1];
+const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);

@@ -139,6 +139,4 @@ const legendSign = (colour, fill, dash) =>
     ? h('b', { style: { color: colour } }, dash)
     : h('i', { class: `${fill ? 'fill' : 'line'} ${dash ?? ''}`, style: { '--c': colour } });
 
-export function ceilTo(x, unit) {
-  return Math.max(unit, Math.ceil((x + 1e-9) / unit) * unit);
-}
+export const ceilTo = (x, unit) => Math.max(unit, Math.ceil((x + 1e-9) / unit) * unit);

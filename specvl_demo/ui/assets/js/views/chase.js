@@ -35,7 +35,7 @@ export function chase(replay, painter) {
   const draw = () => {
     for (const row of rows) drawRow(race, row);
     placeGhost(race, rows, ghost);
-    put(play, replay.playing ? W.story.pause : W.story.play);
+    put(play, replay.playing ? W.player.pause : W.story.play);
     put(clock, fmt.seconds(race.head ?? race.duration));
     tellIn(says, headline(race));
     for (const row of rows) settle(row, race.over(row.lane));

@@ -153,17 +153,14 @@ function pairChoice(form) {
   const turn = () => form.changePair(form.fittingPair.id);
   const fitting = button('', turn, 'vl-small vl-switch', { hidden: true });
   const show = () => {
-    const { available, help, reason } = form.pairFacts;
-    menu.value = form.request.pair;
-    put(note, available ? help : reason);
-  };
-  form.on('update', show);
-  form.on('change', () => {
-    const { fittingPair } = form;
+    const { fittingPair, pairFacts, request } = form;
+    menu.value = request.pair;
+    put(note, pairFacts.available ? pairFacts.help : pairFacts.reason);
     put(scope, form.scope);
     fitting.hidden = !fittingPair;
     if (fittingPair) put(fitting, W.scope.use(fittingPair.title));
-  });
+  };
+  form.on('change', show);
   form.on('scope', () => (scope.hidden = !form.scopeShown));
   show();
   const reasons = larger.flatMap(({ title, reason }) => [h('dt', title), h('dd', reason)]);

@@ -32,7 +32,7 @@ export function whatIf(race, painter) {
     shown.values = { quality, gamma, draft, row, requests };
     const costs = doubt(race, lane) ? null : payOff(lane, race.baseline.totalsAfter(Infinity));
     const all = costs && { ...costs, gamma, even: breakEven(known) };
-    refill(why, all ? WHATIF.costs(all, fmt.percent).map((text) => h('p', text)) : []);
+    refill(why, all ? WHATIF.costs(all).map((text) => h('p', text)) : []);
     const bounds = {
       quality: [0, 1, 0.01],
       gamma: [1, LONGEST, 1],

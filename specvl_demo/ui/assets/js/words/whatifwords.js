@@ -1,5 +1,7 @@
 /* Every word of What if; see words.js. */
 
+import { fmt } from './words.js';
+
 export const WHATIF = {
   title: 'What if the drafter were different?',
   reset: 'As recorded',
@@ -10,11 +12,11 @@ export const WHATIF = {
   steps: (x) => `${x} steps`,
   was: (x) => `recorded: ${x}`,
   same: (s) => `As recorded: ${s}×.`,
-  costs: (c, percent) => [
+  costs: (c) => [
     `As recorded, a round has a fixed cost of ${c.fixed.toFixed(2)} autoregressive steps, plus ${c.perToken.toFixed(3)} for each of the ${c.drafted.toFixed(1)} tokens that it drafts on ${c.gamma} levels: ${c.rho.toFixed(2)} in total (mean of all timings). It yielded ${c.tau.toFixed(2)} tokens.`,
     c.even === null
       ? 'At these costs it would be no faster than autoregressive decoding even if every guess were kept.'
-      : `It breaks even at ${percent(c.even)} kept guesses, of those checked.`,
+      : `It breaks even at ${fmt.percent(c.even)} kept guesses, of those checked.`,
   ],
   other: (s, r) =>
     `With these values the answer would come ${s}× as fast as autoregressive decoding; measured: ${r}×.`,

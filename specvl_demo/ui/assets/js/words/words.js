@@ -346,7 +346,6 @@ export const W = {
     title: 'The race as a story',
     open: 'Explain this race',
     play: 'Play',
-    pause: 'Pause',
     back: 'Back',
     next: 'Next',
     text: 'The answer so far',
