@@ -8,9 +8,11 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import platformdirs
 
+AnyPath: TypeAlias = str | os.PathLike[str]
 PACKAGE = Path(__file__).resolve().parent
 ROOT = PACKAGE.parent
 """The folder that `specvl_demo` is imported from: the checkout, or the environment's packages."""

@@ -12,7 +12,7 @@ import io
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -31,6 +31,8 @@ EDIT_MS = 250
 """Milliseconds that seeking may land before the last frame of a clip without an edit list."""
 TRANSFER = b"\x55\xba\x81"
 """TransferCharacteristics, before a byte."""
+Frame = tuple[np.ndarray, float]
+"""A picture, and the seconds at which it is shown."""
 
 
 def check(width: int, height: int, n_frames: int, duration_s: float | None, limits: Limits) -> None:
@@ -202,25 +204,25 @@ def hdr_curve(stored: bytes, head: bytes) -> Curve | None:
 
 def read_by_opencv(
     source: ReadableFile, times: list[float], n: int, limits: Limits
-) -> tuple[list, list[float], int]:
-    """Return frames, their times and the number of frames of a clip whose packets have these times.
+) -> tuple[list[Frame], int]:
+    """Return n frames, and the number of all, of a clip whose packets have these times.
 
     A clip of up to READ_THROUGH frames is read from end to end, and once more if it has another
     number of frames than packets. In a longer one each moment is sought.
     """
     if len(times) > READ_THROUGH:
-        return *_seek_frames(source, times, choose_frames(times, n)), len(times)
+        return _seek_frames(source, times, choose_frames(times, n)), len(times)
     frames, seen = _read_through(source, choose_frames(times, n), limits)
     if len(seen) != len(times):
         times = repair_times(seen, None)
         frames, seen = _read_through(source, choose_frames(times, n), limits)
-    return *frames, len(seen)
+    return frames, len(seen)
 
 
 def _read_through(
     source: ReadableFile, moments: Sequence[tuple[int, float]], limits: Limits
-) -> tuple[tuple[list, list[float]], list[float]]:
-    """Return frames and times of the moments, and the times of all frames."""
+) -> tuple[list[Frame], list[float]]:
+    """Return the frames of the moments, and the times of all."""
     pictures: dict[int, np.ndarray | None] = dict.fromkeys(frame for frame, _ in moments)
     video = open_clip(source)
     times = []
@@ -229,25 +231,23 @@ def _read_through(
         if number in pictures:
             pictures[number] = _retrieve_frame(video)
     frames = [(picture, at) for frame, at in moments if (picture := pictures[frame]) is not None]
-    return ([picture for picture, _ in frames], [at for _, at in frames]), times
+    return frames, times
 
 
 def _seek_frames(
     source: ReadableFile, times: Sequence[float], moments: Sequence[tuple[int, float]]
-) -> tuple[list, list[float]]:
+) -> list[Frame]:
     import cv2
 
     frames = []
-    exact = []
     video = open_clip(source)
     for frame, moment in moments:
         if video.set(cv2.CAP_PROP_POS_MSEC, 1000 * times[frame]) and video.grab():
             picture = _retrieve_frame(video)
             at = video.get(cv2.CAP_PROP_POS_MSEC) / 1000
             if picture is not None:
-                frames.append(picture)
-                exact.append(moment if moment > times[frame] else at)
-    return frames, exact
+                frames.append((picture, moment if moment > times[frame] else at))
+    return frames
 
 
 def _retrieve_frame(video: VideoCapture) -> np.ndarray | None:
@@ -258,9 +258,7 @@ def _retrieve_frame(video: VideoCapture) -> np.ndarray | None:
     return cv2.cvtColor(frame, cv2.COLOR_BGR2RGB) if ok else None
 
 
-def read_by_decord(
-    source: ReadableFile, times: list[float], n: int
-) -> tuple[list, list[float], int]:
+def read_by_decord(source: ReadableFile, times: list[float], n: int) -> tuple[list[Frame], int]:
     """Do the same with decord, if the user chose it: it indexes the packets and seeks exactly.
 
     Nothing is returned of a clip that it cannot read, or that has other frames for it.
@@ -271,19 +269,20 @@ def read_by_decord(
     try:
         video = decord.VideoReader(source, ctx=decord.cpu(0), num_threads=1)
         if len(video) != len(times):
-            return [], [], 0
-        moments = choose_frames(times, n)
-        frames = list(video.get_batch([frame for frame, _ in moments]).asnumpy())
-        return frames, [at for _, at in moments], len(video)
+            return [], 0
+        chosen, moments = zip(*choose_frames(times, n))
+        return [*zip(video.get_batch(chosen).asnumpy(), moments)], len(video)
     # The first is decord's own exception class.
     except (decord.DECORDError, RuntimeError, ValueError, IndexError):
-        return [], [], 0
+        return [], 0
 
 
 def read_by_pillow(
     image: Image.Image, n: int, limits: Limits
-) -> tuple[list, list[float], int, float | None]:
-    """Return frames of an animation, their times as sums of delays, and the duration."""
+) -> tuple[list[Frame], int, float | None]:
+    """Return n frames of an animation, whose times are sums of delays, the number of all, and the
+    duration.
+    """
     n_source = getattr(image, "n_frames", 1)
     if n_source < 2:
         raise MediaError(f"{NAME} is a still picture, not a clip: send it as `image`.")
@@ -305,8 +304,8 @@ def read_by_pillow(
         moments = choose_frames(times if clock_s else range(n_source), n)
         if (frames_read := {frame for frame, _ in moments}) <= pictures.keys():
             break
-    exact = [at if clock_s else 0.0 for _, at in moments]
-    return [pictures[frame] for frame, _ in moments], exact, n_source, clock_s or None
+    frames = [(pictures[frame], at if clock_s else 0.0) for frame, at in moments]
+    return frames, n_source, clock_s or None
 
 
 def read_clip(source: BinaryIO, decoder: str, n: int, limits: Limits) -> tuple[dict, list]:
@@ -314,12 +313,12 @@ def read_clip(source: BinaryIO, decoder: str, n: int, limits: Limits) -> tuple[d
     readable = ReadableFile(source)
     stream = probe(readable, limits)
     table = shown_times(readable, stream.times, limits)
-    frames: list[Any] = []
+    frames: list[Frame] = []
     # decord takes every clip's colours for those of BT.601, which HDR's are not.
     if decoder == "decord" and stream.curve is None:
-        frames, times, n_source = read_by_decord(readable, table, n)
+        frames, n_source = read_by_decord(readable, table, n)
     if not frames:
-        frames, times, n_source = read_by_opencv(readable, table, n, limits)
+        frames, n_source = read_by_opencv(readable, table, n, limits)
     if not frames:
         cause = "is AV1, which"
         if stream.codec != "AV01":
@@ -329,7 +328,7 @@ def read_clip(source: BinaryIO, decoder: str, n: int, limits: Limits) -> tuple[d
             " -c:v libx264 -pix_fmt yuv420p OUT.mp4)."
         )
     duration_s = n_source / stream.rate if stream.rate else None
-    return pack_clip(frames, times, n_source, duration_s, limits, stream.aspect, stream.curve)
+    return pack_clip(frames, n_source, duration_s, limits, stream.aspect, stream.curve)
 
 
 def stretched(width: int, height: int, aspect: float) -> tuple[int, int]:
@@ -338,8 +337,7 @@ def stretched(width: int, height: int, aspect: float) -> tuple[int, int]:
 
 
 def pack_clip(
-    frames: list,
-    times: list[float],
+    frames: list[Frame],
     n_source: int,
     duration_s: float | None,
     limits: Limits,
@@ -347,13 +345,13 @@ def pack_clip(
     curve: Curve | None = None,
 ) -> tuple[dict, list]:
     """Return the header of a clip and its frames as a screen shows them, scaled down."""
-    times = repair_times(times, duration_s)
-    height, width = frames[0].shape[:2]
+    times = repair_times([at for _, at in frames], duration_s)
+    height, width = frames[0][0].shape[:2]
     # Now with the real values.
     longest = max(times[-1], duration_s or 0.0)
     check(*stretched(width, height, aspect), n_source, longest, limits)
     side = limits.max_frame_side
-    return {"times_s": times}, [shrink_frame(frame, side, aspect, curve) for frame in frames]
+    return {"times_s": times}, [shrink_frame(frame, side, aspect, curve) for frame, _ in frames]
 
 
 def repair_times(times: list[float], duration_s: float | None) -> list[float]:

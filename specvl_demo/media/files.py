@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from specvl_demo.places import AnyPath
+
 Want = Literal["picture", "clip", "any"]
 
 
@@ -110,7 +112,7 @@ def printable(text: str) -> str:
     )
 
 
-def name_in_words(path: str | os.PathLike[str]) -> str:
+def name_in_words(path: AnyPath) -> str:
     """Return a file's name for use in a sentence: printable, and not longer than a line."""
     name = printable(os.fspath(path))
     if len(name) <= _NAME_CHARACTERS:
@@ -118,7 +120,7 @@ def name_in_words(path: str | os.PathLike[str]) -> str:
     return f"{name[: _NAME_CHARACTERS // 2]}…{name[-_NAME_CHARACTERS // 2 + 1 :]}"
 
 
-def examine_file(path: str | os.PathLike[str], limits: Limits) -> tuple[Path, str | None]:
+def examine_file(path: AnyPath, limits: Limits) -> tuple[Path, str | None]:
     """Return a regular file within the byte limit, and its format; anything else is not opened."""
     if str(path).startswith(("http://", "https://")):
         raise MediaError(f"{name_in_words(path)} is an address: download the file first.")

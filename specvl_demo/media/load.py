@@ -84,7 +84,6 @@ _KEPT = (
     "PATH",
     "LD_LIBRARY_PATH",
     "DYLD_LIBRARY_PATH",
-    "SYSTEMROOT",
     "LANG",
     "LC_ALL",
     "LC_CTYPE",
@@ -109,7 +108,7 @@ def load_files(
     return _decode_files(items, n_frames, limits) if items else []
 
 
-def _check_file(path: str | os.PathLike[str], want: Want, limits: Limits) -> Item:
+def _check_file(path: places.AnyPath, want: Want, limits: Limits) -> Item:
     """Check that the file's first bytes match what it was sent as."""
     path, kind = examine_file(path, limits)
     name = name_in_words(path.name)

@@ -12,6 +12,7 @@ import contextlib
 import json
 import math
 import os
+import resource
 import sys
 import threading
 from collections.abc import Sequence
@@ -40,11 +41,7 @@ INTERLACED = (
 
 
 def limit_resources(cpu_s: float) -> None:
-    """Cap memory and CPU time, and forbid writing files, on POSIX systems."""
-    try:
-        import resource
-    except ImportError:
-        return
+    """Cap memory and CPU time, and forbid writing files."""
     with contextlib.suppress(ValueError, OSError):  # macOS refuses an address-space limit
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     seconds = math.ceil(cpu_s) + 1

@@ -44,7 +44,7 @@ class CpuLevel(NamedTuple):
     options: str
 
 
-_X86 = ("x86_64", "AMD64")
+_X86 = ("x86_64",)
 _ARM = ("aarch64", "arm64")
 _AVX2, _AVX512 = "avx2 fma f16c", "avx512f avx512bw avx512vl"
 _AVX512_OPTIONS = "-mavx512f -mavx512bw -mavx512vl -mfma -mf16c"

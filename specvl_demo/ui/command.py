@@ -37,8 +37,8 @@ def serve(options: argparse.Namespace) -> int:
         subprocess.run(command, check=False, env=places.import_env(os.environ))
     pair = pairs.find(options.pair) if options.pair else choosing.default_pair()
     # A separate folder: old files in it are removed, and other Gradio apps share the default one.
-    name = f"specvl-demo-{os.getuid()}" if hasattr(os, "getuid") else "specvl-demo"
-    os.environ.setdefault("GRADIO_TEMP_DIR", str(Path(tempfile.gettempdir(), name)))
+    folder = Path(tempfile.gettempdir(), f"specvl-demo-{os.getuid()}")
+    os.environ.setdefault("GRADIO_TEMP_DIR", str(folder))
     from specvl_demo.ui import launch  # noqa: PLC0415 - see above
     from specvl_demo.ui.serve import workers  # noqa: PLC0415
 

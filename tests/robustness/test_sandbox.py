@@ -115,9 +115,7 @@ for close in (lambda: None, sandbox.keep_private):
 needs_doors = pytest.mark.skipif(
     sandbox.SECCOMP not in sandbox.mechanisms(), reason="this system offers no seccomp"
 )
-is_root = pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root becomes another user"
-)
+is_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 NOBODY = 65534
 USERS = [
     pytest.param(0, id="this user"),

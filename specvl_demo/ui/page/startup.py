@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -39,10 +40,6 @@ def read_logins(file: str | None = None) -> list[tuple[str, str]]:
 
 def raise_file_limit() -> int:
     """Raise the limit of open files to the hard limit; return it, at most 2,048."""
-    try:
-        import resource  # noqa: PLC0415 - Windows has none
-    except ImportError:
-        return 2048
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return 2048 if hard == resource.RLIM_INFINITY else min(2048, hard)
