@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from specvl_demo.cli.parse import InputError, parse_arguments, run_command
-from specvl_demo.core.faults import cause, loses_device
+from specvl_demo.core.faults import cause, lacks_memory, loses_device
 from specvl_demo.report.tables import one_line
 
 DEVICE_LOST = (
@@ -46,8 +46,9 @@ def run_guarded(command: Callable[[], int]) -> int:
     except ModuleNotFoundError as fault:
         if (fault.name or "").startswith("specvl_demo"):
             raise
-        name = fault.name
-        return _report(f"{name} is not installed: pip install specvl-demo, or use `make demo`", 1)
+        return _report(
+            f"{fault.name} is not installed: pip install specvl-demo, or use `make demo`", 1
+        )
     except FloatingPointError as fault:
         return _report(str(fault), 1)
     except (MemoryError, RuntimeError) as fault:
@@ -56,8 +57,8 @@ def run_guarded(command: Callable[[], int]) -> int:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(1)  # what is freed at exit would fail once more, and abort
-        if not isinstance(fault, MemoryError) and type(fault).__name__ != "OutOfMemoryError":
-            raise  # torch's own class, since torch is not imported here
+        if not lacks_memory(fault):
+            raise
         return _report(f"Out of memory: {str(fault) or 'the machine has no more'}", 1)
     except KeyboardInterrupt:
         return _report("Interrupted", 130)

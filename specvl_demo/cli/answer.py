@@ -21,7 +21,6 @@ from tqdm import tqdm
 from specvl_demo import question, records
 from specvl_demo.cli.parse import InputError, file_error
 from specvl_demo.methods import base
-from specvl_demo.methods.base import Choice
 from specvl_demo.pairs import PairSpec, Role, on_disk
 from specvl_demo.pairs.fitting import Options
 from specvl_demo.records import Begin, JsonObject, LaneRecords, Round, gather_lanes
@@ -122,7 +121,7 @@ def bench(options: argparse.Namespace) -> int:
 
 def choose_methods(
     options: argparse.Namespace, names: Sequence[str] = ()
-) -> tuple[PairSpec, list[Choice]]:
+) -> tuple[PairSpec, list[base.Choice]]:
     """Return the pair, and each method with its settings, checked against the pair: by default AR,
     then those of --methods, or all others that the pair supports.
 

@@ -278,9 +278,8 @@ COMMANDS: dict[str, Command] = {
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser(
         prog="python -m specvl_demo",
-        description=(
-            "Speculative decoding of vision-language models, round by round, with measured times."
-        ),
+        description="Speculative decoding of vision-language models, round by round, with measured"
+        " times.",
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

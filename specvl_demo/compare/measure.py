@@ -12,7 +12,6 @@ from itertools import product
 from specvl_demo.compare import provenance
 from specvl_demo.compare.peers import LibraryPeers
 from specvl_demo.compare.report import (
-    HF_GENERATE,
     Answer,
     RepeatResult,
     report_of,
@@ -37,7 +36,7 @@ def run_bench(
     choices: Sequence[Choice],
     repeats: int,
     max_new_tokens: int,
-    peers: Sequence[str] = (HF_GENERATE,),
+    peers: Sequence[str],
     tell: Tell = lambda text, share: None,
     sampling: Sampling | None = None,
 ) -> JsonObject:

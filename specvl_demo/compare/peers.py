@@ -25,19 +25,13 @@ ASSISTED = "Drafts {gamma} tokens a round. The library's assistant never sees th
 
 
 class _EmissionTimes(BaseStreamer):
-    """Records when tokens are emitted, and how many; the first put is the prompt."""
+    """Records when tokens are emitted, and how many; the first are the prompt's."""
 
     def __init__(self) -> None:
-        self.times: list[float] = []
-        self.counts: list[int] = []
-        self._prompt_seen = False
+        self.emissions: list[tuple[float, int]] = []
 
     def put(self, value: Tensor) -> None:
-        if not self._prompt_seen:
-            self._prompt_seen = True
-            return
-        self.times.append(time.perf_counter())
-        self.counts.append(value.numel())
+        self.emissions.append((time.perf_counter(), value.numel()))
 
     def end(self) -> None:
         """Do nothing."""
@@ -77,7 +71,6 @@ class LibraryPeers:
             config.assistant_confidence_threshold = 0.0
             more["assistant_model"] = assistant
         model: Any = self._models.target.vlm.model
-        standing = model.generation_config
         plain = hub.BY_OPTION | hub.UNAPPLIED
         inputs = BatchFeature(dict(request.prompt.inputs)).to(model.device, model.dtype)
         watch = _EmissionTimes()
@@ -89,15 +82,20 @@ class LibraryPeers:
             cache_implementation="dynamic",
             streamer=watch,
             # The same decoding as the other rows': without penalties, and with their ends.
-            **{name: plain[name] for name in plain if getattr(standing, name, None) is not None},
+            **{
+                name: plain[name]
+                for name in plain
+                if getattr(model.generation_config, name, None) is not None
+            },
             eos_token_id=sorted(self._models.target.vocabulary.eos) or None,
             **more,
         )
-        first_s = watch.times[0] - started
+        (first, _), *others = watch.emissions[1:]
+        last, _ = watch.emissions[-1]
         return Answer(
             token_ids=ids[0, len(request.prompt) :].tolist(),
-            before_s=first_s,
-            first_s=first_s,
-            decode_s=watch.times[-1] - watch.times[0],
-            n_decoded=sum(watch.counts[1:]),
+            before_s=first - started,
+            first_s=first - started,
+            decode_s=last - first,
+            n_decoded=sum(n for _, n in others),
         )

@@ -76,7 +76,6 @@ COMPARED = (
 """Columns that compare times, `note` in words: left out if the machine was busy."""
 TIMES = ("tokens_per_s", "first_token_ms", "answer_ms")
 """What stays then, but is named as disturbed."""
-AGAINST = {"ar": "ar", "hf_generate": HF_GENERATE, "hf_assisted": HF_ASSISTED}
 Table = tuple[str, Rows, Sequence[str]]
 """Heading, rows, columns."""
 
@@ -358,7 +357,8 @@ def shared_figures(repeats: Sequence[RepeatResult], name: str) -> JsonObject:
         "repeats": sum(name in repeat.answers for repeat in repeats),
         "spread": spread(rates),
     }
-    for key, other in AGAINST.items():
+    for other in ("ar", HF_GENERATE, HF_ASSISTED):
+        key = other.replace("-", "_")
         row[f"speedup_vs_{key}"] = pool.speedup(name, other)
         row[f"speedup_total_vs_{key}"] = pool.speedup(name, other, total=True)
     return row
@@ -528,5 +528,5 @@ def _row_in_words(row: JsonObject) -> dict[str, str | None]:
         relaxed = (
             f", {fixed(100 * share, 1)} % relaxed" if (share := row.get("relaxed_share")) else ""
         )
-        same = ("yes" if row["identical_to_ar"] else "no") + relaxed
+        same = tables.format_cell(row["identical_to_ar"]) + relaxed
     return {"phases": phases, "same": same}

@@ -221,7 +221,7 @@ def _draw_legend(y: float) -> Iterator[str]:
     yield _svg_text(WIDTH - MARGIN, y + 11, "each on its own clock", f'{_SMALL} text-anchor="end"')
 
 
-def _svg_text(x: float, y: float, words: str, more: str = "") -> str:
+def _svg_text(x: float, y: float, words: str, more: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.0f}" {more}>{_xml_text(words)}</text>'
 
 

@@ -49,8 +49,7 @@ def race_page(
         "rules": remarks.RULES,
     }
     scripts = _scripts()
-    template = Template(Path(__file__).with_name("race.html").read_text("utf-8"))
-    return template.substitute(
+    return Template(Path(__file__).with_name("race.html").read_text("utf-8")).substitute(
         title=escape(title),
         policy=_security_policy(scripts),
         styles="".join(sheet.read_text("utf-8") for sheet in bundle.SHEETS),

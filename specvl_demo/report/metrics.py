@@ -70,17 +70,9 @@ class Metrics:
         return _ratio(self.totals.n_tokens, self.decode_s)
 
     @property
-    def total_s(self) -> float:
-        """Seconds of the whole answer: vision, prefill and decoding."""
-        return self.before_s + self.decode_s
-
-    @property
     def tokens_per_s_total(self) -> float | None:
-        return _ratio(self.totals.n_tokens, self.total_s)
-
-    @property
-    def step_s(self) -> float | None:
-        return _ratio(self.decode_s, self.totals.n_rounds)
+        """Tokens per second of the whole answer: vision, prefill and decoding."""
+        return _ratio(self.totals.n_tokens, self.before_s + self.decode_s)
 
     @property
     def relaxed_share(self) -> float | None:
@@ -90,8 +82,8 @@ class Metrics:
     @property
     def shares(self) -> dict[str, float | None]:
         """Shares of decoding time: draft, verify, commit, other; they sum to 1."""
-        whole = self.totals.decode_s
-        return {name: _ratio(seconds, whole) for name, seconds in _phases(self.totals)}
+        totals = self.totals
+        return {name: _ratio(seconds, totals.decode_s) for name, seconds in _phases(totals)}
 
 
 def measure_lanes(lanes: LaneRecords | Iterable[LaneRecords]) -> Metrics:
@@ -132,10 +124,12 @@ class Comparison:
     def rho(self) -> dict[str, float | None]:
         """ρ by phase: what a round costs in AR steps. S = τ / Σρ."""
         times = self.metrics
-        step = self.ar.step_s
+        step = _ratio(self.ar.decode_s, self.ar.totals.n_rounds)
         rounds = times.totals.n_rounds
-        seconds = _phases(times.totals)
-        return {name: _ratio(_ratio(s * times.stretch, rounds), step) for name, s in seconds}
+        return {
+            name: _ratio(_ratio(seconds * times.stretch, rounds), step)
+            for name, seconds in _phases(times.totals)
+        }
 
     def why_doubtful(self) -> str | None:
         """Return why the measurement contradicts itself, else None.
@@ -153,10 +147,9 @@ class Comparison:
         """S where it is doubtful. If the sums contradict themselves it is that of typical rounds,
         which a few disturbed ones do not change.
         """
-        speedup = self.speedup_decode
         tau = self.metrics.totals.tau
         if tau is None or self.why_doubtful() is None:
-            return speedup
+            return self.speedup_decode
         steps = _ratio(self.metrics.typical_s, self.ar.typical_s)
         return min(tau, _ratio(tau, steps) or tau)
 

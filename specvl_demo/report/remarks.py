@@ -145,10 +145,9 @@ def compare_answers(lane: LaneRecords, ar: LaneRecords) -> Agreement:
 def timing_doubt(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
     """Return why the times of two lanes are only rough; None if they are not."""
     tokens = min(len(lane.token_ids), len(ar.token_ids))
-    timed = [(each.token_ids, len(timings(each))) for each in (lane, ar)]
-    enough = min(len(ids) * n for ids, n in timed) >= MIN_TOKENS
+    n_timed = min(len(each.token_ids) * len(timings(each)) for each in (lane, ar))
     some = f"{tokens} token{' is' if tokens == 1 else 's are'}"
-    few = "" if enough else f"{some} too few to time; {MIN_TOKENS} are needed"
+    few = "" if n_timed >= MIN_TOKENS else f"{some} too few to time; {MIN_TOKENS} are needed"
     users = {"load": "other programs", "watching": "drawing this page"}
     load, who = max(
         (getattr(timed.end, share, None) or 0.0, user)
@@ -156,14 +155,13 @@ def timing_doubt(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
         for timed in (lane, ar)
     )
     times = compare_with_ar(lane, ar)
-    contradiction = times.why_doubtful()
     about = times.rough_speedup
     if load > MAX_LOAD:
         why: str | None = f"{who} kept {fixed(100 * load, 0)} % of the machine busy"
     elif few:
         return Doubt("short", few, tokens=tokens, about=about)
     else:
-        why = contradiction or _jitter_sentence(ar)
+        why = times.why_doubtful() or _jitter_sentence(ar)
     if why is None:
         return None
     sentence = "; ".join(filter(None, (f"timing disturbed ({why})", few)))
@@ -190,12 +188,6 @@ def told_speedup(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
     return None if speedup is None else f"{fixed(speedup, 2)}×"
 
 
-def why_untimed(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
-    """Return why a lane of a race with AR has no speedup, or a rough one; None if it has one."""
-    doubt = timing_doubt(lane, ar_lane(lanes) or lane)
-    return _why_cut(lanes) or (doubt.sentence if doubt else None)
-
-
 def repetition_sentence(lane: LaneRecords) -> str | None:
     """Return a sentence, without full stop, on an answer that repeats itself; None otherwise."""
     ids = lane.token_ids
@@ -209,13 +201,13 @@ def repetition_sentence(lane: LaneRecords) -> str | None:
 
 def lane_remark(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
     """Return the remark on a lane: its answer, then its time. None for AR, or without it."""
-    ar = ar_lane(lanes)
-    if ar is None or lane is ar or not lane.rounds:
+    of_lane = _lane_remarks(lane, ar_lane(lanes))
+    if of_lane.agreement is None or not lane.rounds:
         return None
-    text = compare_answers(lane, ar).sentence()
-    time = why_untimed(lane, lanes) or compare_with_ar(lane, ar).why_this_speed()
+    text = of_lane.agreement.sentence()
+    time = _why_cut(lanes) or (of_lane.doubt.sentence if of_lane.doubt else of_lane.why)
     sentence = f"{text[:1].upper()}{text[1:]}" + (f"; {time}." if time else ".")
-    return f"{sentence} {repeats}." if (repeats := repetition_sentence(lane)) else sentence
+    return f"{sentence} {of_lane.repeats}." if of_lane.repeats else sentence
 
 
 def race_remarks(lanes: Sequence[LaneRecords]) -> Remarks:

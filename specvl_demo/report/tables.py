@@ -138,9 +138,8 @@ def run_facts(begin: Begin) -> str:
     libraries = dict(begin.versions)
     machine = libraries.pop("machine", "")
     versions = ", ".join(f"{name} {version}" for name, version in libraries.items())
-    where = begin.pair, begin.device, machine, begin.dtype
-    parts = *where, sampling, versions or "no versions recorded"
-    return one_line(" · ".join(filter(None, parts)))
+    parts = begin.pair, begin.device, machine, begin.dtype, sampling
+    return one_line(" · ".join(filter(None, (*parts, versions or "no versions recorded"))))
 
 
 def race_caption(lanes: Sequence[LaneRecords]) -> str:

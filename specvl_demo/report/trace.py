@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from specvl_demo import records
+from specvl_demo.places import AnyPath
 from specvl_demo.records import LaneRecords, RecordError
 from specvl_demo.report import confidence, remarks, tables
 from specvl_demo.report.metrics import runs
@@ -21,7 +21,7 @@ MAX_PROBLEMS = 20
 _one_line = partial(tables.one_line, max_chars=200)
 
 
-def inspect_file(path: str | os.PathLike[str]) -> tuple[list[LaneRecords], list[str]]:
+def inspect_file(path: AnyPath) -> tuple[list[LaneRecords], list[str]]:
     """Return the lanes of a trace, and its problems, at most MAX_PROBLEMS, one if no line is a
     record; with any problem, no lanes.
     """
