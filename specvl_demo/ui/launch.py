@@ -114,7 +114,7 @@ def stop_server(leave: Callable[[], None], stopping: SimpleQueue[int], number: i
     stopping.put(number)
 
 
-def own_host_names(host: str, share: bool = False) -> list[str]:
+def own_host_names(host: str, share: bool) -> list[str]:
     """Return the host names of a page at this address. A foreign name that resolves to this machine
     must not open a page that is only for this machine.
     """

@@ -427,7 +427,7 @@ def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch):
     for number, said in ((errno.ENOSPC, messages.DISK_FULL), (errno.EROFS, messages.NOT_KEPT)):
         with monkeypatch.context() as patch:
             fault = OSError(number, os.strerror(number))
-            patch.setattr(Path, "rename", Mock(side_effect=fault))
+            patch.setattr(Path, "write_bytes", Mock(side_effect=fault))
             assert refusal(serving, str(trace), me) == said
     monkeypatch.setattr(handlers, "READING_S", 0.0)
     with serving._reading:

@@ -62,9 +62,8 @@ def _server_function(method: Callable[[Any, Caller], Any]) -> Callable[..., Any]
     """
 
     def call(payload: Any, request: gr.Request) -> Any:
-        host, port = request.client or (None, None)
         try:
-            return method(payload, Caller(request.state.visit, host, port))
+            return method(payload, Caller(request.state.visit, *(request.client or ())))
         except ValueError as fault:
             return {"problem": str(fault)}
 

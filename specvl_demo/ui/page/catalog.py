@@ -33,7 +33,6 @@ from specvl_demo.options import (
 from specvl_demo.pairs import PAIRS, PairSpec, find, placing
 from specvl_demo.pairs.fitting import Options
 from specvl_demo.pairs.machine import Machine, detect_machine
-from specvl_demo.pairs.placing import Placement
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import JsonObject
 from specvl_demo.report import confidence, metrics, remarks, trace
@@ -70,8 +69,8 @@ def build_catalog(first_pair: str) -> JsonObject:
         "sure": confidence.SENTENCES,
         "rules": remarks.RULES,
         "examples": example_entries(),
-        "sampling": [_param_entry(_as_param(option)) for option in FIRST],
-        "further": [*(_param_entry(_as_param(option)) for option in FURTHER), _param_entry(STOP)],
+        "sampling": [_option_entry(option) for option in FIRST],
+        "further": [*(_option_entry(option) for option in FURTHER), _param_entry(STOP)],
         "limits": {
             "files": question.MAX_FILES,
             "shown": question.MAX_SHOWN,
@@ -90,11 +89,12 @@ def build_catalog(first_pair: str) -> JsonObject:
 STOP = Param("stop", "", STOP_HELP.capitalize(), title="Stop string")
 
 
-def _as_param(option: Option) -> Param:
-    """Return an option of an answer, declared like a method's parameter."""
+def _option_entry(option: Option) -> JsonObject:
+    """Return an option of an answer like a method's parameter."""
     low = 0 if option.or_zero else option.low
     high = MAX_NEW_TOKENS_SERVED if option is NEW_TOKENS else option.high
-    return Param(option.name, option.default, option.help, low, high, title=option.title)
+    numbers = option.default, option.help, low, high
+    return _param_entry(Param(option.name, *numbers, title=option.title))
 
 
 def method_panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> JsonObject:
@@ -117,11 +117,14 @@ def method_panel(pair_id: str, name: str, settings: Mapping[str, Any]) -> JsonOb
         problem = str(fault)
     start = base.choose(name, None, preset).settings
     paper = _paper_settings(method, parts)
-    open_slots = [slot for slot in SLOTS if len(base.parts_for_slot(name, slot)) > 1]
     return {
         "presets": [[one, titles.get(one, one.replace("-", " "))] for one in method.presets],
         "standard": standard,
-        "parts": [_slot_entry(slot, start[slot], name) for slot in open_slots],
+        "parts": [
+            _slot_entry(slot, start[slot], name)
+            for slot in SLOTS
+            if len(base.parts_for_slot(name, slot)) > 1
+        ],
         "params": [_param_entry(param, paper.get(param.name)) for param in params],
         "problem": problem,
     }
@@ -199,7 +202,7 @@ def _pair_entry(pair: PairSpec, machine: Machine) -> JsonObject:
     }
 
 
-def _loading_options(pair: PairSpec, machine: Machine, fits: Placement) -> JsonObject:
+def _loading_options(pair: PairSpec, machine: Machine, fits: placing.Placement) -> JsonObject:
     """Return the default ways to load weights, and of every other way True or why it cannot be."""
     ways = {"dtype": get_args(Dtype)}
     if machine.gpus:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import re
 import reprlib
 import secrets
@@ -254,7 +253,8 @@ class ChatApi:
             return content or "", []
         if not isinstance(content, list):
             raise _unfit(place, messages.A_CONTENT, content)
-        parts: list[str | JsonObject] = []
+        texts = []
+        files = []
         for at, part in enumerate(content):
             kind = part.get("type") if isinstance(part, Mapping) else None
             if kind not in ("text", "image_url", "video_url"):
@@ -264,16 +264,16 @@ class ChatApi:
                 if role != "user":
                     raise _unfit(name, messages.BY_USER, role)
                 url = held.get("url") if isinstance(held, Mapping) else held
-                parts.append(catalog.file_reference(self._write_data_url(url, caller, name)))
+                texts.append(PLACE)
+                files.append(catalog.file_reference(self._write_data_url(url, caller, name)))
             elif isinstance(held, str):
-                parts.append(held.replace(PLACE, ""))
+                texts.append(held.replace(PLACE, ""))
             else:
                 raise _unfit(name, "text", held)
-        files = [part for part in parts if not isinstance(part, str)]
-        marked = "".join(part if isinstance(part, str) else PLACE for part in parts)
+        marked = "".join(texts)
         if PLACE in marked.strip(PLACE):
             return marked, files
-        return "\n".join(part for part in parts if isinstance(part, str)), files
+        return "\n".join(text for text in texts if text != PLACE), files
 
     def _write_data_url(self, url: Any, caller: Caller, name: str) -> Path:
         """Write a data URL to a file of this name in the folder of uploads; its content tells what
@@ -285,7 +285,7 @@ class ChatApi:
         data = "".join(unquote(data).split()).translate(str.maketrans("-_", "+/")).rstrip("=")
         try:
             content = base64.b64decode(data + "=" * (-len(data) % 4), validate=True)
-        except (binascii.Error, ValueError):
+        except ValueError:
             raise _unfit(name, messages.A_BASE64, data) from None
         try:
             write = self.handlers.uploads.write_file

@@ -29,8 +29,6 @@ from specvl_demo.ui.page.handlers import Caller, PageHandlers
 from specvl_demo.ui.serve.queue import BEAT_S
 
 File = JsonObject
-Answer = JsonObject
-Endpoint = Callable[..., AsyncIterator[Answer | None]]
 
 _PREFIX = f"What answers begin with, in at most {MAX_NEW_TOKENS_SERVED} bytes; `text` follows it."
 TAKEN = {
@@ -71,11 +69,13 @@ def publish_endpoints(handlers: PageHandlers) -> None:
         event.outputs[0].label = "answer"
 
 
-def _make_endpoint(handlers: PageHandlers, name: str) -> Endpoint:
+def _make_endpoint(
+    handlers: PageHandlers, name: str
+) -> Callable[..., AsyncIterator[JsonObject | None]]:
     """Return the function that is published."""
     taken = {argument: TAKEN[argument][:2] for argument in ARGUMENTS[name]}
 
-    async def endpoint(*given: Any) -> AsyncIterator[Answer | None]:
+    async def endpoint(*given: Any) -> AsyncIterator[JsonObject | None]:
         *values, request = given
         caller = Caller(client=request.client.host)
         payload = _page_payload(name, dict(zip(taken, values, strict=True)))
@@ -96,13 +96,13 @@ def _make_endpoint(handlers: PageHandlers, name: str) -> Endpoint:
 
     arguments = {**taken, "request": (gr.Request, None)}
     parameters = [
-        Parameter(argument, Parameter.POSITIONAL_OR_KEYWORD, default=start, annotation=type_)
-        for argument, (type_, start) in arguments.items()
+        Parameter(argument, Parameter.POSITIONAL_OR_KEYWORD, default=start)
+        for argument, (_, start) in arguments.items()
     ]
-    gives = AsyncIterator[Answer | None]
+    # Gradio reads names and defaults from the signature, types of arguments from the annotations.
+    gives = AsyncIterator[JsonObject | None]
     signature = Signature(parameters, return_annotation=gives)
     endpoint.__signature__ = signature  # type: ignore[attr-defined]  # as functools.wraps sets it
-    # Gradio reads names and defaults from the signature, types from here.
     kinds = {argument: kind for argument, (kind, _) in arguments.items()}
     endpoint.__annotations__ = {**kinds, "return": gives}
     return endpoint

@@ -18,7 +18,7 @@ import msgspec
 from specvl_demo import question
 from specvl_demo.media import MediaFile, load_files
 from specvl_demo.pairs.machine import computed_s, n_cores
-from specvl_demo.records import WHOLE, End, JsonObject, LaneRecords, Record, Round, dump_trace
+from specvl_demo.records import JsonObject, LaneRecords, Record, dump_trace, gather_lanes
 from specvl_demo.report import figure, html, remarks, trace
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
@@ -65,8 +65,7 @@ class PageHandlers:
 
     async def run_job(self, event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
         """Run the race, or the question of a bench, that a page requests, or refuse it."""
-        host, port = request.client or (None, None)
-        caller = Caller(request.session_hash, host, port)
+        caller = Caller(request.session_hash, *(request.client or ()))
         payload = event._data  # what a script sends with an event has no public name
         step = None
         try:
@@ -104,22 +103,21 @@ class PageHandlers:
         job = read_job(payload, self.folders, baseline)
         job.choices()  # what can be refused is refused before a stream has begun
         await self._open_files(caller, job)
-        fault = None
-        begun = False
-        over = 0
+        faults = []
+        heard: list[Record] = []
         async with self._events(caller, job) as running:
             async for _, events in running:
-                for event in events:
-                    if event["k"] == "error":
-                        fault = fault or event
+                faults += [event for event in events if event["k"] == "error"]
                 payloads = (event.get("record") for event in events)
                 records = [record for record in payloads if isinstance(record, Record)]
-                begun = begun or any(isinstance(record, Round) for record in records)
-                ends = [record for record in records if isinstance(record, End)]
-                over += sum(end.stop in WHOLE for end in ends)
+                heard += records
                 yield records
-        if fault and over < len(job.lanes) and not (begun and fault.get("code") == "late"):
-            raise messages.Refusal(fault["text"], fault.get("code"))
+        lanes = gather_lanes(heard)
+        if not faults or sum(lane.is_whole for lane in lanes) == len(job.lanes):
+            return
+        code = faults[0].get("code")
+        if code != "late" or not any(lane.rounds for lane in lanes):
+            raise messages.Refusal(faults[0]["text"], code)
 
     def start_bench(self, payload: Any, caller: Caller) -> JsonObject:
         """Start a bench, whose steps `run_job` computes; return {bench} and its size."""

@@ -9,7 +9,6 @@ import json
 import re
 import secrets
 import zipfile
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -34,7 +33,6 @@ from specvl_demo.methods import base
 from specvl_demo.options import NAMES, QUESTIONS, REPEATS
 from specvl_demo.pairs import find
 from specvl_demo.places import EXAMPLES
-from specvl_demo.question import NOTHING, Question, list_of, read_sampling, text_of
 from specvl_demo.records import JsonObject, LaneRecords, Record, dump_trace, gather_lanes
 from specvl_demo.report import tables
 from specvl_demo.ui import messages
@@ -67,7 +65,7 @@ class BenchRun:
     loads: list[float] = field(default_factory=list)
 
     @property
-    def questions(self) -> list[Question]:
+    def questions(self) -> list[question.Question]:
         return [job.question for job in self.jobs]
 
     @property
@@ -80,14 +78,14 @@ class BenchRun:
         return Step(self, self.done) if self.done < self.n_steps else None
 
     def store_lanes(self, step: Step, lanes: Sequence[LaneRecords]) -> None:
-        """Store the lanes of a step, in the order in which they ran."""
+        """Store the lanes of a step."""
         if step.number != self.done:  # another tab was faster
             return
         number = step.repeat_number
         if number == len(self.measured):
             self.measured.append(RepeatResult())
-        for name, lane in zip(round_robin(self.methods, number), lanes, strict=True):
-            self.measured[number].answers[name].append(Answer.of_lane(lane))
+        for lane in lanes:
+            self.measured[number].answers[lane.begin.method].append(Answer.of_lane(lane))
         self.loads += [lane.end.load for lane in lanes if lane.end and lane.end.load is not None]
         self.done += 1
 
@@ -146,8 +144,9 @@ class BenchRun:
         page = page_of(report)
         about = [f"{find(self.pair).title}."]
         if self.done < self.n_steps:
-            share = f"{self.done} of {self.n_steps}"
-            about.append(f"So far {share} questions were asked, repeats included.")
+            about.append(
+                f"So far {self.done} of {self.n_steps} questions were asked, repeats included."
+            )
         page.before.insert(0, " ".join(about))
         return page
 
@@ -248,9 +247,9 @@ class Step:
 class BenchRuns:
     """All visitors' benches. forget: called with the name of one whose files may be removed."""
 
-    def __init__(self, forget: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, forget: Callable[[str], None]) -> None:
         self._forget = forget
-        self._all: OrderedDict[str, BenchRun] = OrderedDict()
+        self._all: dict[str, BenchRun] = {}
 
     def start(self, payload: Any, folders: Sequence[Path], client: str | None) -> BenchRun:
         """Start a bench; see `read_bench`. A client's last one is dropped."""
@@ -281,9 +280,9 @@ def read_bench(payload: Any, folders: Sequence[Path], client: str | None) -> Ben
     for the pair's own held-out ones), `questions` (their maximum number) and `repeats`.
     """
     if not isinstance(payload, Mapping):
-        raise ValueError(NOTHING)
+        raise ValueError(question.NOTHING)
     first = read_without_question(payload)
-    read_sampling(payload)  # told of the bench, not of its first line
+    question.read_sampling(payload)  # told of the bench, not of its first line
     n = QUESTIONS.check(payload.get(QUESTIONS.name, QUESTIONS.default))
     repeats = REPEATS.check(payload.get(REPEATS.name, REPEATS.default))
     shared = {name: payload[name] for name in SHARED if name in payload}
@@ -308,10 +307,10 @@ def read_bench(payload: Any, folders: Sequence[Path], client: str | None) -> Ben
 
 def _read_questions(
     payload: Mapping[str, Any], pair: str, folders: Sequence[Path], shared: JsonObject
-) -> Iterator[Question]:
+) -> Iterator[question.Question]:
     """Yield the sent lines' questions; without lines the pair's held-out ones, by kind in turn."""
     lines = payload.get("lines")
-    sent = list_of(payload.get("files"), Mapping, "Files", "a list")
+    sent = question.list_of(payload.get("files"), Mapping, "Files", "a list")
     if lines not in (None, ""):
         files = {str(file.get("name")): file for file in sent}
 
@@ -323,7 +322,7 @@ def _read_questions(
 
         name = str(payload.get("name") or "questions.jsonl")
         yield from read_lines(
-            text_of(lines, "Lines").splitlines(),
+            question.text_of(lines, "Lines").splitlines(),
             name,
             lambda line: question.read({**line, **shared}, sent_file, visitor=True),
         )

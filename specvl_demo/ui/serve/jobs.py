@@ -18,7 +18,6 @@ from specvl_demo.methods.base import Choice
 from specvl_demo.pairs.fitting import AS_IT_FITS, Options
 from specvl_demo.question import NOTHING, Question, read, text_of, wrong_kind
 from specvl_demo.serving import choosing
-from specvl_demo.serving.choosing import MAX_NAME
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.uploads import path_within
 
@@ -67,7 +66,7 @@ def read_job(data: Any, folders: Sequence[Path], baseline: bool = True) -> Job:
 
 def read_without_question(data: Mapping[str, Any], baseline: bool = True) -> Job:
     """Return such a job without its question."""
-    pair = pairs.find(text_of(data.get("pair"), "The pair", MAX_NAME))
+    pair = pairs.find(text_of(data.get("pair"), "The pair", choosing.MAX_NAME))
     lanes = choosing.read_lanes(data.get("methods"), data.get("settings"), baseline)
     if (n := sum(name != "ar" for name, _ in lanes)) > MAX_LANES:
         raise ValueError(messages.TOO_MANY_LANES.format(most=MAX_LANES, n=n))
@@ -79,7 +78,7 @@ def uploaded_file(item: Any, folders: Sequence[Path]) -> MediaFile:
     """Return an uploaded file; visitors can name only files inside the given folders."""
     if not isinstance(item, Mapping):
         raise wrong_kind("Pictures and clips", "an uploaded file, or a list of them", item)
-    name = replace_surrogates(str(item.get("name") or ""))[:MAX_NAME]
+    name = replace_surrogates(str(item.get("name") or ""))[: choosing.MAX_NAME]
     raw = item.get("path")
     path = path_within(raw, folders) if isinstance(raw, str) else None
     if path is None or not path.is_file():

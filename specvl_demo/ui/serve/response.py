@@ -39,7 +39,7 @@ UNBUFFERED = [(b"x-accel-buffering", b"no"), (b"cache-control", b"no-store")]
 """For a stream: a proxy such as nginx would hold it back until its end."""
 
 
-def security_headers(frames: Sequence[str] = ()) -> list[tuple[bytes, bytes]]:
+def security_headers(frames: Sequence[str]) -> list[tuple[bytes, bytes]]:
     """Return the headers of every response; `frames` are the sites that may show the page in a
     frame, `*` for any.
     """
@@ -69,8 +69,8 @@ class PageResponse:
     deliver: Send
     sentences: Mapping[int, str]
     headers: Sequence[tuple[bytes, bytes]]
-    keep: bool = False
-    openai: bool = False
+    keep: bool
+    openai: bool
     status = 0
     body: bytearray = field(default_factory=bytearray)
     _started = False

@@ -115,12 +115,11 @@ class RouteFilter:
             scope = {**scope, "path": "/" + scope["path"].lstrip("/")}
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         client = str((scope.get("client") or ("",))[0])
-        logging_in = bool(LOGIN.fullmatch(path))
         uploading = bool(UPLOAD.fullmatch(path))
         # A login's own response is shown to the person who logs in; chat programs get errors in
         # their own form.
         chat = bool(CHAT.fullmatch(path))
-        sentences = {} if logging_in or chat else messages.BY_STATUS
+        sentences = {} if chat or LOGIN.fullmatch(path) else messages.BY_STATUS
         answer = PageResponse(send, sentences, self._headers, keep=uploading, openai=chat)
         try:
             scope = self._check_sender(scope, path)
@@ -145,14 +144,14 @@ class RouteFilter:
         comes from another site, or without a login.
         """
         texts = {key: value.decode("latin-1") for key, value in scope["headers"]}
-        if sentence := host_refusal(texts.get(b"host", ""), self.hosts):
-            raise RefusedRequest(421, sentence)
+        if not _is_allowed_host(texts.get(b"host", ""), self.hosts):
+            raise RefusedRequest(421, messages.WRONG_HOST)
         # Any client can send such a header: it counts only if it names one of the page's own hosts.
         named = [host for host in self.hosts if host != "*"]
-        forged = {key for key in FORWARDED if host_refusal(texts.get(key, ""), named)}
+        forged = {key for key in FORWARDED if not _is_allowed_host(texts.get(key, ""), named)}
         hosts = [texts.get(key, "") for key in (b"host", *FORWARDED[:1]) if key not in forged]
-        if sentence := origin_refusal(texts.get(b"origin", ""), hosts, self.hosts):
-            raise RefusedRequest(403, sentence)
+        if not _is_own_origin(texts.get(b"origin", ""), hosts, named):
+            raise RefusedRequest(403, messages.WRONG_ORIGIN)
         if not (PUBLIC.fullmatch(path) or self.admitted(scope)):
             raise RefusedRequest(401, messages.NOT_LOGGED_IN)
         headers = [(key, value) for key, value in scope["headers"] if key not in forged]
@@ -260,34 +259,33 @@ def _replay_body(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-def host_refusal(host: str, allowed: Sequence[str]) -> str | None:
-    """Return the refusal of a Host header that does not name this server, else None.
+def _is_allowed_host(host: str, allowed: Sequence[str]) -> bool:
+    """Whether a Host header names this server.
 
     allowed: Host names without ports; `.name` for all below it, `*` for any.
     """
     name, _ = _split_host(host)
     below = tuple(pattern for pattern in allowed if pattern.startswith("."))
-    good = "*" in allowed or name in allowed or name.endswith(below)
-    return None if good else messages.WRONG_HOST
+    return "*" in allowed or name in allowed or name.endswith(below)
 
 
-def origin_refusal(origin: str, hosts: Sequence[str], allowed: Sequence[str]) -> str | None:
-    """Return the refusal of an Origin header that does not name the page itself, else None.
+def _is_own_origin(origin: str, hosts: Sequence[str], named: Sequence[str]) -> bool:
+    """Whether an Origin header names the page itself: one of the request's hosts, or a host that is
+    allowed by name.
 
-    It must name one of the request's hosts, or a host allowed by name. Another port of the same
-    machine is another site. A request without an origin does not come from a browser's page.
+    Another port of the same machine is another site. A request without an origin does not come from
+    a browser's page.
     """
     given = urlsplit(origin).netloc
     if not origin or (given and given in hosts):
-        return None
+        return True
     name, port = _split_host(given)
-    named_hosts = [_split_host(host) for host in hosts]
-    if name in (*LOCAL, *(host for host, _ in named_hosts)):
-        good = name in LOCAL and any(host in LOCAL and port == its for host, its in named_hosts)
+    split_hosts = [_split_host(host) for host in hosts]
+    if name in LOCAL:
+        good = any(host in LOCAL and port == its for host, its in split_hosts)
     else:
-        good = bool(given)
-    named = host_refusal(given, [host_name for host_name in allowed if host_name != "*"]) is None
-    return None if good and named else messages.WRONG_ORIGIN
+        good = name not in dict(split_hosts)
+    return good and _is_allowed_host(given, named)
 
 
 def _split_host(host: str) -> tuple[str, str]:

@@ -107,22 +107,19 @@ class Uploads:
         """Release a reservation: a client's bytes have arrived, as these files, or will not."""
         with self._lock:
             self._reserved -= size
-            for path in paths:
-                if (file := path_within(path, [self.folder])) is not None:
-                    self._clients.setdefault(file, set()).add(client)
+            for file in self._files_here(paths):
+                self._clients.setdefault(file, set()).add(client)
 
     def write_file(self, client: str, holder: str | None, name: str, content: bytes) -> Path:
         """Write a file that the page makes, removed with its holder; ValueError without room."""
         if sentence := self.reserve_bytes(len(content)):
             raise ValueError(sentence)
         path = self.folder / os.urandom(16).hex() / name
-        part = path.with_suffix(".part")
         try:
             path.parent.mkdir(parents=True)
-            part.write_bytes(content)
-            part.rename(path)
+            path.write_bytes(content)
         except OSError as fault:
-            _remove_files([part, path])
+            _remove_files([path])
             full = fault.errno in (errno.ENOSPC, errno.EDQUOT)
             raise ValueError(messages.DISK_FULL if full else messages.NOT_KEPT) from None
         finally:
@@ -139,8 +136,7 @@ class Uploads:
         """Record the files that a holder uses: a visit, a bench, a request. Those of other folders
         are ignored.
         """
-        files = {file for path in paths if (file := path_within(path, [self.folder])) is not None}
-        files.discard(self.folder)
+        files = self._files_here(paths)
         if holder is None or not files:
             return
         with self._lock:
@@ -164,6 +160,11 @@ class Uploads:
         with self._lock:
             coming = (path for path in self.folder.glob("*") if path.is_file())
             _remove_files({*self._clients, *coming}.union(*self._held.values()))
+
+    def _files_here(self, paths: Iterable[str]) -> set[Path]:
+        """Return those of these paths that are in the folder."""
+        within = {path_within(path, [self.folder]) for path in paths}
+        return {path for path in within if path not in (None, self.folder)}
 
     def _make_room(self, lacking: int, files: Sequence[StoredFile]) -> bool:
         """Remove the oldest of these files that nobody holds until so many bytes are free, or
