@@ -227,10 +227,12 @@ class Sampling:
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         values["logit_bias"] = {str(token): bias for token, bias in self.logit_bias.items()}
         values["stop"] = list(self.stop)
-        changed = [*values][:3] + [
-            name for name in values if getattr(self, name) != getattr(plain, name)
-        ]
-        return {name: values[name] for name in changed}
+        return {
+            name: value
+            for name, value in values.items()
+            if name in ("temperature", "top_p", "seed")
+            or getattr(self, name) != getattr(plain, name)
+        }
 
 
 DETAIL = Option(

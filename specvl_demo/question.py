@@ -63,7 +63,7 @@ class Turn:
     """A question with what it shows, in order; `answer` is None for the open one."""
 
     question: str
-    shown: tuple[Medium, ...] = ()
+    shown: tuple[Medium, ...]
     answer: str | None = None
 
 
@@ -139,10 +139,10 @@ class Question:
             _scaled_down(next(visuals) if isinstance(medium, MediaFile) else medium, pixels)
             for medium in self.all_media
         )
-        earlier = tuple(
-            replace(turn, question=_turn_words(turn, describe)) for turn in opened.earlier
-        )
-        return replace(opened, words=_turn_words(opened.turns[-1], describe), earlier=earlier)
+        *earlier, now = [
+            replace(turn, question=_turn_words(turn, describe)) for turn in opened.turns
+        ]
+        return replace(opened, words=now.question, earlier=tuple(earlier))
 
 
 def _turn_words(turn: Turn, describe: Mapping[str, str]) -> str:

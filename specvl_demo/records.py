@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TypeAlias
 
@@ -527,7 +528,7 @@ def _validate_round(r: Round) -> None:
     _need(not any(by_target[:-1]), "only the last token of a round is the target's own")
     _need(path[:1] == [0], "an accepted path starts at the root")
     _need(all(0 < n < size for n in path[1:]), f"the path leaves the tree of {size} nodes")
-    follows = all(tree.parent[b] == a for a, b in zip(path, path[1:], strict=False))
+    follows = all(tree.parent[b] == a for a, b in pairwise(path))
     _need(follows, "the path does not follow the tree")
     drafted = [token.id for token in r.tokens if token.origin != "target"]
     _need(

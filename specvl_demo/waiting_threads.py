@@ -5,8 +5,6 @@ it spins for several milliseconds before it sleeps, on a core that another progr
 often the one that it waits for. The pool reads the environment when torch is loaded.
 """
 
-from __future__ import annotations
-
 import os
 
 SPINS, POLICY = "GOMP_SPINCOUNT", "OMP_WAIT_POLICY"

@@ -57,8 +57,6 @@ class TreeShape:
         """[T, T] bool on the host: row i is True at i and at all its ancestors."""
         size = len(self)
         mask = torch.eye(size, dtype=torch.bool)
-        if self.is_chain:
-            return mask.new_ones(size, size).tril_()
         rows = mask.numpy()
         for i, parent in enumerate(self.parent):
             if parent >= 0:

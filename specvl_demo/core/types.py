@@ -394,6 +394,12 @@ class LevelRequest:
     floor: float = -math.inf
 
 
+Seen = Mapping[str, tuple[Tensor, Sequence[int]]]
+"""What each view saw of the prompt, by its name: Context.index, and the ids that it inserted (a
+caption, a newline).
+"""
+
+
 class Drafter:
     """Guesses what the target will say; this base class proposes nothing. One object a lane.
 
@@ -454,10 +460,8 @@ class Drafter:
         """
         return None
 
-    def seen_by_view(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
-        """Return what each view saw of the prompt, by its name: Context.index, and the ids that it
-        inserted (a caption, a newline).
-        """
+    def seen_by_view(self) -> Seen:
+        """Return what each view saw of the prompt."""
         return {}
 
     def round_notes(self) -> Mapping[str, Any]:

@@ -138,16 +138,14 @@ class HFDecoder(LanguageBackend):
     def _keep_layer_inputs(self, aux: AuxStates, stack: ExitStack) -> None:
         """Put the inputs of chosen layers aside while the forward runs."""
 
-        def watch(i: int) -> None:
-            def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-                aux.layers[i] = args[0] if args else kwargs["hidden_states"]
-
-            handle = self._decoder.layers[i].register_forward_pre_hook(hook, with_kwargs=True)
-            stack.callback(handle.remove)
+        def keep(i: int, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            aux.layers[i] = args[0] if args else kwargs["hidden_states"]
 
         for i in aux.request.layers:
             if i < self.n_layers:
-                watch(i)
+                hook = partial(keep, i)
+                handle = self._decoder.layers[i].register_forward_pre_hook(hook, with_kwargs=True)
+                stack.callback(handle.remove)
 
 
 def _first_long_position(rope: Mapping[str, Any]) -> int | None:
@@ -155,11 +153,11 @@ def _first_long_position(rope: Mapping[str, Any]) -> int | None:
 
     Dynamic scaling begins only where a model's context ends here.
     """
+    is_long = rope.get("rope_type") == "longrope"
     # Some families have a table for every kind of layer.
     kinds = {table.get("rope_type") for table in rope.values() if isinstance(table, Mapping)}
-    if "longrope" in kinds or (rope.get("rope_type") == "longrope" and "mrope_section" in rope):
+    if "longrope" in kinds or (is_long and "mrope_section" in rope):
         raise ValueError("longrope is supported only where all layers have it, on one axis")
-    is_long = rope.get("rope_type") == "longrope"
     return int(rope["original_max_position_embeddings"]) if is_long else None
 
 

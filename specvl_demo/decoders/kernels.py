@@ -21,7 +21,6 @@ from torch import Tensor
 
 from specvl_demo import places
 from specvl_demo.native import build_kernels
-from specvl_demo.native.build_kernels import SOURCE, build
 
 GROUP = 32
 """Outputs whose weights lie side by side."""
@@ -143,12 +142,12 @@ _TAKEN: dict[str, list[Any]] = {
 def _load_library() -> ctypes.CDLL | None:
     """Return the library; None where it cannot be had."""
     try:
-        path = build(places.cache())
+        path = build_kernels.build(places.cache())
         if path.stat().st_uid not in (_ROOT, os.getuid()):
             raise OSError(f"{path} belongs to another user")
         loaded = ctypes.CDLL(str(path))
     except (OSError, subprocess.SubprocessError) as fault:
-        logging.getLogger(__name__).info("%s is not used: %s", SOURCE.name, fault)
+        logging.getLogger(__name__).info("%s is not used: %s", build_kernels.SOURCE.name, fault)
         return None
     for name, arguments in _TAKEN.items():
         getattr(loaded, name).argtypes = arguments

@@ -51,13 +51,9 @@ class LayerWeights(NamedTuple):
     head_norm: Tensor | None = None
 
     @property
-    def matrices(self) -> list[PackedLinear]:
-        return [part for part in self if isinstance(part, PackedLinear)]
-
-    @property
     def fits_kernels(self) -> bool:
         """Whether our own kernels have all its matrices, in sizes that they take."""
-        matrices = [part.matrix for part in self.matrices]
+        matrices = [part.matrix for part in self if isinstance(part, PackedLinear)]
         return all(m is not None and not m.k % VECTOR and not m.n % GROUP for m in matrices)
 
 
@@ -185,18 +181,23 @@ class LayerStack:
             embedded = None
         sequences = keys.shape[1]
         rows = x.shape[0] // sequences
-        step = StepStruct(sequences=sequences, rows=rows, at=at, holes=holes)
         # Rows of an expanded tensor are all the same memory.
         cos_sin = cos_sin.contiguous()
         read = None if read is None else read.contiguous()
         features = None if features is None else features.contiguous()
-        step.cos_sin = cos_sin.data_ptr()
-        step.n_positions = len(cos_sin)
-        step.x = x.data_ptr()
-        step.embedded = address(embedded)
-        step.hidden = address(hidden)
-        step.input = address(read)
-        step.features = address(features)
+        step = StepStruct(
+            sequences=sequences,
+            rows=rows,
+            at=at,
+            holes=holes,
+            cos_sin=address(cos_sin),
+            n_positions=len(cos_sin),
+            x=address(x),
+            embedded=address(embedded),
+            hidden=address(hidden),
+            input=address(read),
+            features=address(features),
+        )
         _set_cache(step, keys, values)
         if positions is not None:
             positions = positions.contiguous()
@@ -271,8 +272,10 @@ class LevelWeights:
         bias = None if parts.bias is None else parts.bias.contiguous()
         assert layers is not None
         self._memory = parts, head, table, cos_sin, ids, banned, bias
-        self.n, self.cos_sin, (self.n_embeddings, self.width) = n, cos_sin, table.shape
-        self.outputs = self._memory[1].struct.n
+        self.n = n
+        self.cos_sin = cos_sin
+        self.width = table.shape[1]
+        self.outputs = head.struct.n
         # What the library reads without a look.
         floats = [tensor for tensor in (table, cos_sin, bias) if tensor is not None]
         assert all(each.dtype == torch.float32 and each.is_contiguous() for each in floats)
@@ -384,8 +387,10 @@ class LevelDrafter:
             self._weights.struct, self._step, level, levels, request.floor, kernels.n_threads()
         )
         if done == _NO_EMBEDDING:
-            n = self._weights.n_embeddings
-            raise IndexError(f"tokens must be below {n}, as many as there are embeddings")
+            raise IndexError(
+                f"tokens must be below {self._weights.struct.n_embeddings}, as many as there are"
+                " embeddings"
+            )
         _raise_if_failed(done < 0, done, self._weights.cos_sin)
         return ids[:done], logp[:done]
 

@@ -18,14 +18,19 @@ from specvl_demo.decoders.layer_stack import DraftWeights, LevelWeights
 from specvl_demo.decoders.packed_linear import PackedLinear, log_softmax, mm_in_float32
 
 
+def map_rows(product: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
+    """Return what a product of rows [k, D] makes of hidden states [..., D]."""
+    rows = product(hidden.reshape(-1, hidden.shape[-1]))
+    return rows.view(*hidden.shape[:-1], -1)
+
+
 def linear_logits(head: nn.Module, hidden: Tensor) -> Tensor:
     """Return the logits of a model's own head, in float32 on the GPU that has it."""
     weight = cast("Tensor", head.weight)
     plain = type(head) is nn.Linear and head.bias is None and weight.device == hidden.device
     if not plain or hidden.device.type == "cpu":
         return cast("Tensor", head(hidden))
-    logits = mm_in_float32(hidden.reshape(-1, hidden.shape[-1]), weight.t())
-    return logits.view(*hidden.shape[:-1], -1)
+    return map_rows(lambda rows: mm_in_float32(rows, weight.t()), hidden)
 
 
 def checked_ids(ids: Tensor, vocab: int, source: str) -> Tensor:
@@ -73,10 +78,9 @@ class OutputHead:
 
     def row_logits(self, hidden: Tensor) -> Tensor:
         """Map hidden states [..., D] to logits of the R ids that have a row [..., R]."""
-        if self.packed is None:
-            return self._multiply(hidden)
-        logits = self.packed.logits(hidden.reshape(-1, hidden.shape[-1]))
-        return logits.view(*hidden.shape[:-1], -1)
+        return (
+            self._multiply(hidden) if self.packed is None else map_rows(self.packed.logits, hidden)
+        )
 
     def to_vocab(self, logits: Tensor) -> Tensor:
         """Return logits [..., R] at their ids among V."""

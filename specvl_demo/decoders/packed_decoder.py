@@ -31,8 +31,7 @@ from specvl_demo.decoders.layer_stack import (
     LevelWeights,
     takes_sizes,
 )
-from specvl_demo.decoders.lean import LeanDecoder
-from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
+from specvl_demo.decoders.output_head import LogProbabilities, OutputHead, map_rows
 from specvl_demo.decoders.packed_linear import Bits, PackedLinear, has_kernels
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def run_in_parallel(*calls: Callable[[], Any]) -> list[Any]:
         torch.set_num_threads(n)  # some libraries have one number for all threads
 
 
-class PackedDecoder(LeanDecoder):
+class PackedDecoder(lean.LeanDecoder):
     """A `LeanDecoder` of matrices laid out for one to a few rows on a CPU (`PackedLinear`), whose
     layers are one call of our own kernels.
 
@@ -127,9 +126,6 @@ class PackedDecoder(LeanDecoder):
             self._stack = LayerStack(
                 self._packed, *sizes, float(self._root), self._entry_and_exit()
             )
-            read = [packed_head, *(part for layer in self._packed for part in layer.matrices)]
-            self.n_weights = sum(part.numel for part in read)
-            self.n_bytes = sum(part.n_bytes for part in read)
             n_positions = min(decoder.config.max_position_embeddings, _LONGEST)
             # [positions, 1, width / 2], for all heads.
             self._rotations = rotations(decoder.rotary_emb.inv_freq.float(), n_positions)[:, None]
@@ -289,13 +285,8 @@ class RotatedDecoder(PackedDecoder):
     def _output_head(self, packed: PackedLinear, vocab: int) -> OutputHead:
         """The head multiplies rotated rows."""
         rotate = self._in
-        width = self.width
-
-        def multiply(hidden: Tensor) -> Tensor:
-            rows = rotate(hidden.reshape(-1, width).float())
-            return packed(rows).view(*hidden.shape[:-1], vocab)
-
-        return OutputHead(multiply, vocab)
+        multiply = lambda rows: packed(rotate(rows.float()))  # noqa: E731
+        return OutputHead(partial(map_rows, multiply), vocab)
 
     def _entry_and_exit(self) -> EntryAndExit:
         rotation = self._rotation(torch.eye(self.width))

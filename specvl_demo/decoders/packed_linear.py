@@ -109,7 +109,6 @@ class PackedLinear:
 
     Attributes:
         matrix: Our own kernels' matrix; None where others take over.
-        n_bytes: What a product with one row reads.
     """
 
     def __init__(
@@ -127,14 +126,12 @@ class PackedLinear:
             row_bits: Of those integers in rows, 16 or, where `bits` is 8, 8.
             largest: Where rows of 8 bits are clipped; None for each row's own largest.
         """
-        self.numel = weight.numel()
-        self.n_bytes = self.numel * weight.dtype.itemsize
         self.dtype = weight.dtype
-        # A new empty tensor: a view would hold the weights, not needed once they are packed.
         self._product: Callable[[Tensor], Tensor] | None = None
+        # A new empty tensor: a view would hold the weights, not needed once they are packed.
         self._table = weight.new_empty(0)
         self.matrix: kernels.PackedMatrix | None = None
-        self._plain_few = self.numel < _LARGE
+        self._plain_few = weight.numel() < _LARGE
         if weight.device.type == "cpu" and bits is not None:
             self._pack(weight, bits, row_bits, largest)
         if self.matrix is None and (self._product is None or self._plain_few):
@@ -143,23 +140,19 @@ class PackedLinear:
             self._table = weight.t() if as_it_is else weight.t().contiguous()
 
     def _pack(self, weight: Tensor, bits: Bits, row_bits: Bits, largest: float | None) -> None:
-        many = self.numel >= _LEAST
+        many = weight.numel() >= _LEAST
         if row_bits == 8:
             self.matrix = kernels.pack_8_bits(weight, largest)
         elif bits < 32:
             # 16 bits are as fast out of a cache, and no draft is lost.
-            bits = bits if many else 16
-            self.matrix = kernels.pack_integers(weight, bits)
+            self.matrix = kernels.pack_integers(weight, bits if many else 16)
         if self.matrix is not None:
-            self.n_bytes = self.numel * bits // 8
             return
         half = weight.half() if bits < 32 and weight.dtype == torch.float32 else weight
         numbers, factor = (to_half(half) if many else None) or (weight, None)
         self.matrix = kernels.pack_floats(numbers, factor)
         if self.matrix is None and factor is not None and PACKING is not None:
             self._product = partial(_multiply_fbgemm, PACKING[0](numbers, None), factor)
-        if factor is not None and (self.matrix is not None or not self._plain_few):
-            self.n_bytes = 2 * self.numel
 
     def multiply_packed(self, x: Tensor) -> Tensor | None:
         """Multiply [rows, in] -> [rows, out] as packed; None if the library is as fast."""

@@ -115,8 +115,7 @@ class RecurrentCache(KVCache):
         self._linear = [i for i, layout in enumerate(layers) if not layout.heads]
         self._snapshot: list[Any] = [LinearAttentionLayer() for _ in self._linear]
         self.seen = self._snapshot_rows = self._decided = 0
-        self._x: list[Tensor] = []
-        self._positions: list[Tensor] = []
+        self._inputs: list[tuple[Tensor, Tensor]] = []
         self._restore_states()
 
     def mark_committed(self) -> None:
@@ -125,8 +124,7 @@ class RecurrentCache(KVCache):
         if self.seen == self.length > self._snapshot_rows:
             self._snapshot = [deepcopy(self._states[i]) for i in self._linear]
             self._snapshot_rows = self.length
-            self._x = []
-            self._positions = []
+            self._inputs = []
 
     def rewind(self) -> tuple[Tensor, Tensor, int] | None:
         """Return inputs [1, r, D] and positions of rows that must be replayed, and how many of them
@@ -142,20 +140,17 @@ class RecurrentCache(KVCache):
         if rows < 0:
             raise ValueError(f"states of {start} rows cannot go back to {self.length}")
         self._restore_states()
-        x = self._x
-        positions = self._positions
-        self._x = []
-        self._positions = []
-        self.length = start
-        self.seen = start
+        inputs = self._inputs
+        self._inputs = []
+        self.length = self.seen = start
         if not rows:
             return None
+        x, positions = zip(*inputs)
         return torch.cat(x, 1)[:, :rows], torch.cat(positions, -1)[..., :rows], min(rows, decided)
 
     def record_inputs(self, x: Tensor, positions: Tensor) -> None:
         """Record the rows that run now; kept until a snapshot includes them."""
-        self._x.append(x)
-        self._positions.append(positions)
+        self._inputs.append((x, positions))
 
     def copy(self, room: int, shapes: Sequence[StepShape] = ()) -> KVCache:
         twin = super().copy(room, shapes)
@@ -163,8 +158,7 @@ class RecurrentCache(KVCache):
         self.mark_committed()
         twin._snapshot = self._snapshot
         twin._snapshot_rows = self._snapshot_rows
-        twin._x = [*self._x]
-        twin._positions = [*self._positions]
+        twin._inputs = [*self._inputs]
         twin.seen = -1
         twin._decided = twin.length
         return twin

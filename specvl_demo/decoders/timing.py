@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from itertools import pairwise
 
 import torch
 
@@ -24,20 +25,17 @@ class CudaClock(Stopwatch):
         self.lap(None)
 
     def lap(self, phase: str | None) -> None:
-        self._events.append((phase, self._record_event()))
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(self._stream)
+        self._events.append((phase, event))
 
     def read(self) -> dict[str, float]:
         self._events[-1][1].synchronize()
         laps: dict[str, float] = {}
-        for (_, before), (phase, after) in zip(self._events, self._events[1:], strict=False):
+        for (_, before), (phase, after) in pairwise(self._events):
             if phase is not None:
                 laps[phase] = laps.get(phase, 0.0) + before.elapsed_time(after) / 1e3
         return laps
-
-    def _record_event(self) -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(self._stream)
-        return event
 
 
 def clock_for(device: torch.device) -> Stopwatch:

@@ -25,7 +25,7 @@ class OneNode(Policy):
 NONE = Part("drafter", "none", "no drafter", lambda models, views, mixer, settings: Drafter())
 ONE_NODE = Part("policy", "one-node", "no draft", lambda settings: OneNode(), PolicySettings)
 
-AR = register(
+register(
     Method(
         "ar",
         "Autoregressive",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 from specvl_demo.core.engine import Parts
 from specvl_demo.core.types import Drafter, Policy
 from specvl_demo.core.verification import LosslessVerifier
-from specvl_demo.methods.declare import AUTO, Lesson, Param, Settings, Value
+from specvl_demo.methods.declare import AUTO, Lesson, Param, Settings, Value, Values
 from specvl_demo.methods.tree_size import Worth, worthwhile_nodes
 from specvl_demo.records import Chart, check_chart
 
@@ -77,7 +77,7 @@ class Part:
     charts: tuple[Chart, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
 
-    def read_settings(self, values: Mapping[str, Value]) -> Settings:
+    def read_settings(self, values: Values) -> Settings:
         """Return its settings with those of these values that are its own."""
         names = {param.name for param in self.settings.params()} & values.keys()
         return self.settings(**{name: values[name] for name in names})
@@ -119,9 +119,9 @@ class Method:
     views: tuple[Part, ...] = ()
     reference: str = ""
     url: str = ""
-    defaults: Mapping[str, Value] = field(default_factory=dict)
+    defaults: Values = field(default_factory=dict)
     options: tuple[Part | str, ...] | None = ()
-    presets: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    presets: Mapping[str, Values] = field(default_factory=dict)
     preset_titles: Mapping[str, str] = field(default_factory=dict)
     learn: Lesson | None = None
     order: int = 500
@@ -226,7 +226,7 @@ class Choice:
     views: tuple[Part, ...]
     policy: Part
     verifier: Part
-    params: Mapping[str, Value]
+    params: Values
 
     @property
     def lossless(self) -> bool:
@@ -277,7 +277,7 @@ class Choice:
         return build(*given, part.read_settings(self.params))
 
 
-def describe_draft(settings: Mapping[str, Value]) -> str:
+def describe_draft(settings: Values) -> str:
     """Return what a round drafts with these settings, in words: "chain of 8"."""
     part = PARTS["policy"][str(settings["policy"])]
     if part.label is None:
@@ -297,8 +297,8 @@ def find(name: str) -> Method:
 
 def choose(
     name: str,
-    settings: Mapping[str, Value] | None = None,
-    preset: Mapping[str, Value] | None = None,
+    settings: Values | None = None,
+    preset: Values | None = None,
     temperature: float = 0.0,
 ) -> Choice:
     """Return a method with these settings.
@@ -343,8 +343,8 @@ def choose(
 
 def parameters(
     name: str,
-    settings: Mapping[str, Value] | None = None,
-    preset: Mapping[str, Value] | None = None,
+    settings: Values | None = None,
+    preset: Values | None = None,
 ) -> list[Param]:
     """Return what can be set on a method with these parts, with the current value as default."""
     choice = choose(name, settings, preset)
@@ -406,7 +406,7 @@ class Models:
     """
 
     target: VLMTarget
-    drafters: dict[str, Any] = field(default_factory=dict)
+    drafters: dict[str, Any]
     words: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     _made: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 

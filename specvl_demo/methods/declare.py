@@ -15,6 +15,8 @@ from typing import Any, Literal, cast
 from specvl_demo.options import Option
 
 Value = bool | int | float | str
+Values = Mapping[str, Value]
+"""Parameters, and by slot parts, by their names."""
 AUTO: Literal["auto"] = "auto"
 """The value of a limit of nodes that is chosen for the machine (`tree_size.worthwhile_nodes`)."""
 
@@ -40,8 +42,16 @@ def setting(
             policy's nodes.
     """
     help += "; auto: as many as pay on this machine" * bool(auto)
-    about = {"help": help, "low": low, "high": high, "choices": choices or {}, "last": last}
-    return field(default=default, metadata=about | {"title": title, "auto": auto}, kw_only=last)
+    about = {
+        "help": help,
+        "low": low,
+        "high": high,
+        "choices": choices or {},
+        "last": last,
+        "title": title,
+        "auto": auto,
+    }
+    return field(default=default, metadata=about, kw_only=last)
 
 
 @dataclass(frozen=True)
@@ -114,14 +124,9 @@ class Settings:
         )
 
 
-def size_words(nodes: int | str) -> str:
-    """Return the size of a tree as titles name it, after "of"."""
-    return "as many nodes as pay here" if nodes == AUTO else str(nodes)
-
-
-def max_size_words(nodes: int | str) -> str:
-    """Return the largest size of a tree as titles name it."""
-    return size_words(nodes) if nodes == AUTO else f"≤ {nodes} nodes"
+def size_words(nodes: int | str, number: str = "{}") -> str:
+    """Return the size of a tree as titles name it: `number` with it, unless it is AUTO."""
+    return "as many nodes as pay here" if nodes == AUTO else number.format(nodes)
 
 
 @dataclass(frozen=True)

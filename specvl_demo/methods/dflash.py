@@ -9,7 +9,7 @@ takes several of each, as in Ringel and Romano (DDTree, arXiv 2604.12989).
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 from specvl_demo.core.sampling import Level, top_k
 from specvl_demo.core.transfer import as_index, take_rows
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import Drafter, LaneStart, LevelRequest, Scores, Verdict
+from specvl_demo.core.types import Drafter, LaneStart, LevelRequest, Scores, Seen, Verdict
 from specvl_demo.decoders.attention import pair_rotary
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.forward import ForwardInput
@@ -66,8 +66,8 @@ class AttentionReach(NamedTuple):
     the block after them too, unless it is causal.
     """
 
-    window: int | None = None
-    causal: bool = False
+    window: int | None
+    causal: bool
 
     def mask(self, size: int, n: int, like: Tensor) -> Tensor:
         """Return the additive mask [size, n] of the last `size` of n rows."""
@@ -143,14 +143,14 @@ class DflashHead(TrainedHead):
         )
         head_norms = [layer.parts.head_norm for layer in self._layers]
         self._key_norms = torch.cat([norm[g.heads :] for norm in head_norms if norm is not None])
-        self.window = max((reach.window or 0 for reach in self._reaches), default=0) or None
+        self.window = max(reach.window or 0 for reach in self._reaches) or None
         self._eps = norm_root(g, t["norm.weight"])
         self._head_eps = norm_root(g, self._eps, g.head_width)
         self._norm = t["norm.weight"] * scale
         self._stack = None
         if len({*self._reaches}) == 1:  # they share one mask
             parts = [layer.parts for layer in self._layers]
-            self._stack = stack_layers(parts, g, self._eps, self.dtype, self._norm)
+            self._stack = stack_layers(parts, g, self._norm)
 
     def new_drafter(self) -> BlockDrafter:
         return BlockDrafter(self)
@@ -221,7 +221,7 @@ class BlockDrafter(Drafter):
     def prepare(self, start: LaneStart) -> None:
         self._cache.prepare(self._steps)
 
-    def seen_by_view(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
+    def seen_by_view(self) -> Seen:
         return {self._head.view: (torch.arange(self._rows), ())}
 
     def extend(self, tokens: Tensor, parents: Sequence[int]) -> Tensor | None:

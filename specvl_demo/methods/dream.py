@@ -8,7 +8,7 @@ drafted row attends to its ancestors' predictions instead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -33,11 +33,11 @@ from specvl_demo.methods.heads.blocks import (
     CrossAttention,
     DecoderBlock,
     Geometry,
+    Tensors,
     norm_root,
     stack_layers,
     unit_rows,
 )
-from specvl_demo.methods.heads.checkpoints import Head, HeadFormat
 from specvl_demo.methods.heads.features import (
     IMPORTANCE_ROWS,
     FeatureDrafter,
@@ -83,21 +83,21 @@ class DreamHead(FeatureHead):
     projects = False
     has_holes = True
 
-    def __init__(self, head: Head, decoder: LanguageBackend) -> None:
+    def __init__(self, head: checkpoints.Head, decoder: LanguageBackend) -> None:
         super().__init__(head, decoder)
         self.input_width = 2 * self.width
         # choice: our heads store the share they were trained with. For published heads it is the
         # paper's, although their code leaves compression out (the preset `published-code`).
         self._set_keep(head.specvl.get("keep", PAPER_KEEP))
 
-    def _make_layers(self, t: Mapping[str, Tensor], g: Geometry) -> None:
+    def _make_layers(self, t: Tensors, g: Geometry) -> None:
         self._first = DecoderBlock(t, "layers.0", g)
         self._last = DecoderBlock(t, "layers.2", g)
         self._cross = CrossAttention(t, "layers.1", g)
         self._norm = t["norm.weight"] * g.width**0.5
         self._eps = norm_root(g, t["norm.weight"])
         parts = [block.parts for block in (self._first, self._cross, self._last)]
-        self._stack = stack_layers(parts, g, self._eps, self.dtype, self._norm)
+        self._stack = stack_layers(parts, g, self._norm)
 
     def _set_keep(self, keep: float) -> None:
         """Set the share of visual tokens to keep.
@@ -156,27 +156,25 @@ class DreamHead(FeatureHead):
 
         # choice: positions are compact, as the published code counts the tokens it fed.
         """
-        visual = start.encoded.visual[:-1]
         features = start.prefill.hidden
-        n = features.shape[0]
         attention = start.prefill.attention
         importance = attention[self.decoder.n_layers - 1].sum(0) if self._keep < 1.0 else None
-        seen = kept_positions(visual, importance, self._keep)
+        seen = kept_positions(start.encoded.visual[:-1], importance, self._keep)
         x = self.join(self.prompt_embeds(start.encoded)[seen], features[seen - 1])
         positions = torch.arange(len(seen) + 1, device=self.device)
-        return HeadPrompt(x, positions[:-1], features[-1:], positions[-1:], seen, n - len(seen))
+        holes = len(features) - len(seen)
+        return HeadPrompt(x, positions[:-1], features[-1:], positions[-1:], seen, holes)
 
     def prefill(self, start: LaneStart, head_prompt: HeadPrompt, room: int) -> CachedSequence:
         """Prefill with the kept tokens' embeddings as queries, all features as keys and values."""
         cache = self.new_cache(1, room, draft_shapes(self, start))
         features = start.prefill.hidden
-        seen = head_prompt.seen
         n = features.shape[0]
         cache.holes = head_prompt.holes
         spans = cache.kv_slots(n + 1)
         self._cross.write_keys_values(features, spans.slots[1][..., 1:, :])
         # The first query has no keys; equal scores make it attend to all equally, as in training.
-        later = torch.arange(n, device=self.device) >= seen[:, None]
+        later = torch.arange(n, device=self.device) >= head_prompt.seen[:, None]
         low = torch.finfo(self.dtype).min
         mask = torch.zeros_like(later, dtype=self.dtype).masked_fill_(later, low)
         rows = slice(cache.holes, n)
@@ -286,7 +284,7 @@ _CROSS = {
 }
 
 DREAM = head_part(
-    HeadFormat(
+    checkpoints.HeadFormat(
         "dream",
         "a DREAM head",
         DreamHead,

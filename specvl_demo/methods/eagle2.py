@@ -1,7 +1,5 @@
 """EAGLE-2 (Li et al., arXiv 2406.16858): one layer on the target's features, a best-first tree."""
 
-from __future__ import annotations
-
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.heads.checkpoints import FIRST, HeadFormat, n_rows_joined
 from specvl_demo.methods.heads.features import FeatureHead, head_part

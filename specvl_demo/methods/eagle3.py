@@ -23,7 +23,6 @@ from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Settings, setting
 from specvl_demo.methods.heads import checkpoints
 from specvl_demo.methods.heads.blocks import Rotary, norm_root, stack_layers, unit_rows
-from specvl_demo.methods.heads.checkpoints import Head, HeadFormat
 from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.heads.files import AUX_LAYERS, layer_numbers
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
@@ -63,7 +62,7 @@ class Eagle3Head(FeatureHead):
 
     projects = False
 
-    def __init__(self, head: Head, decoder: LanguageBackend) -> None:
+    def __init__(self, head: checkpoints.Head, decoder: LanguageBackend) -> None:
         g = head.geometry
         t = head.tensors
         super().__init__(head, decoder)
@@ -78,7 +77,7 @@ class Eagle3Head(FeatureHead):
         scale = g.width**0.5
         self._norm = t["norm.weight"] * scale
         self._residual_norm = t["layers.0.hidden_norm.weight"] * scale
-        self._stack = stack_layers([self._block.parts], g, self._eps, self.dtype, self._norm)
+        self._stack = stack_layers([self._block.parts], g, self._norm)
         self._sees = True
 
     def with_settings(self, settings: Any) -> Eagle3Head:
@@ -145,7 +144,7 @@ class Eagle3Settings(Settings):
 
 
 EAGLE3 = head_part(
-    HeadFormat(
+    checkpoints.HeadFormat(
         "eagle3",
         "an EAGLE-3 head",
         Eagle3Head,

@@ -58,10 +58,8 @@ register(
     Method(
         "hivis",
         "HiViS",
-        (
-            "A head that sees no picture: what it needs to know is in the target’s features of the"
-            " text."
-        ),
+        "A head that sees no picture: what it needs to know is in the target’s features of the"
+        " text.",
         drafter=HIVIS,
         policy=BEST_FIRST,
         reference="Xie et al., arXiv 2509.23928",

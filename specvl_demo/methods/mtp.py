@@ -8,7 +8,6 @@ be dense or a mixture of experts. Runs published weights; not trained here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.huggingface import HFDecoder, as_hf_cache
 from specvl_demo.methods.base import Method, register
-from specvl_demo.methods.heads.blocks import Geometry
+from specvl_demo.methods.heads.blocks import Geometry, Tensors
 from specvl_demo.methods.heads.checkpoints import Head, HeadFormat
 from specvl_demo.methods.heads.features import FeatureHead, head_part
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
@@ -62,7 +61,7 @@ class MTPHead(FeatureHead):
         # Its target's steps have no fixed shapes: their states are not rows of a cache.
         self.fixed = graphs.has_graphs(self.device)
 
-    def _make_layers(self, t: Mapping[str, Tensor], g: Geometry) -> None:
+    def _make_layers(self, t: Tensors, g: Geometry) -> None:
         self._fc = t["fc.weight"]
 
     def join(self, embeds: Tensor, features: Tensor, step: Tensor | int = 0) -> Tensor:
@@ -84,9 +83,7 @@ class MTPHead(FeatureHead):
         return self._norms[NORMS[2]](out)
 
 
-def _geometry(
-    tensors: Mapping[str, Tensor], settings: JsonObject, source: str, width: int
-) -> Geometry:
+def _geometry(tensors: Tensors, settings: JsonObject, source: str, width: int) -> Geometry:
     """Return the dimensions that the target's config states."""
     shape = tuple(tensors["fc.weight"].shape)
     if shape != (width, 2 * width):

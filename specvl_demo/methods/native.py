@@ -33,8 +33,7 @@ class AssistantModel:
 
     def __init__(self, model: nn.Module, target: nn.Module, name: str) -> None:
         made_for = cast("Any", model.config)
-        whole = cast("Any", target.config)
-        config = whole.get_text_config()
+        config = cast("Any", target.config).get_text_config()
         if made_for.backbone_hidden_size != config.hidden_size:
             raise ValueError(
                 f"{name} was made for a target {made_for.backbone_hidden_size} wide; this one is "

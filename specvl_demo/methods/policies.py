@@ -113,15 +113,15 @@ EAGLE_TREE: tuple[tuple[int, ...], ...] = tuple(
 """The 25-path tree of EAGLE-1 (mc_sim_7b_63 in derived code)."""
 
 
-def trim_paths(paths: Sequence[Sequence[int]], size: int) -> list[tuple[int, ...]]:
-    """Return at most `size` paths of a fixed tree.
+def trim_paths(size: int) -> list[tuple[int, ...]]:
+    """Return at most `size` paths of `EAGLE_TREE`.
 
     # choice: every level costs 1 and every rank 3, and the cheapest paths stay, with all prefixes:
     # improbable siblings are given up before depth. With ranks at 1, 2, 3 and 6, trees of 6 nodes
     # had τ 3.59, 4.29, 4.29 and 4.65 on the pocket pair's questions set aside for choosing, 2.29,
     # 2.33, 2.33 and 2.28 on the photo pair's.
     """
-    return sorted(map(tuple, paths), key=lambda path: (3 * sum(path) + len(path), path))[:size]
+    return sorted(EAGLE_TREE, key=lambda path: (3 * sum(path) + len(path), path))[:size]
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def _plan_static(
 
 def static_tree(settings: StaticSettings) -> StaticTree:
     """Make the 25-path tree, or as much of it as fits."""
-    return StaticTree(trim_paths(EAGLE_TREE, settings.tree_nodes - 1))
+    return StaticTree(trim_paths(settings.tree_nodes - 1))
 
 
 STATIC_TREE = Part(

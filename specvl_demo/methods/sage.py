@@ -19,9 +19,8 @@ from specvl_demo.core.sampling import Level, Sampler
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Drafter, LevelRequest, Policy, Verdict
 from specvl_demo.methods.base import TREE, Method, Part, register
-from specvl_demo.methods.declare import Lesson, PolicySettings, Value, max_size_words, setting
+from specvl_demo.methods.declare import Lesson, PolicySettings, Value, setting, size_words
 from specvl_demo.methods.policies import (
-    EAGLE_TREE,
     Candidate,
     StaticTree,
     grow_tree,
@@ -284,7 +283,7 @@ class EntropyTree(Policy):
             ranks = (
                 template(self._top, tree_plan)
                 if self._top
-                else trim_paths(EAGLE_TREE, self.settings.max_nodes - 1)
+                else trim_paths(self.settings.max_nodes - 1)
             )
             tree = StaticTree(ranks, TOP_K).propose(recorder, root, room, draws)
         sizes = Counter(tree.shape.depth[1:])
@@ -324,7 +323,7 @@ ENTROPY_TREE = Part(
     needs=TREE,
     label=lambda settings: (
         f"{'online' if settings.growth == 'online' else 'from a template'},"
-        f" {max_size_words(settings.max_nodes)}, width ≤ {settings.max_width}"
+        f" {size_words(settings.max_nodes, '≤ {} nodes')}, width ≤ {settings.max_width}"
     ),
     charts=(
         Chart(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specvl_demo.core.transfer import take_rows
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import NO_AUX, LaneStart, Scores, Verdict
+from specvl_demo.core.types import NO_AUX, LaneStart, Scores, Seen, Verdict
 from specvl_demo.decoders.graphs import draft_shapes
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.methods.base import TREE, Part
@@ -118,7 +118,7 @@ class SmallVLM(LevelCalls):
     def view_log_probs(self, rows: Sequence[int]) -> Mapping[str, Tensor]:
         return dict(zip(self._seen, self._log_probs_at(rows), strict=True))
 
-    def seen_by_view(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
+    def seen_by_view(self) -> Seen:
         return self._seen
 
     def round_notes(self) -> Mapping[str, Any]:

@@ -3,8 +3,6 @@
 The pruning, guided by the target's attention or even, is the view `pruned` in `views`.
 """
 
-from __future__ import annotations
-
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import AUTO
 from specvl_demo.methods.policies import CHAIN, STATIC_TREE

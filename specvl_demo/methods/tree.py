@@ -1,7 +1,5 @@
 """Static trees: several continuations at once, of fixed shape (EAGLE-1, arXiv 2401.15077)."""
 
-from __future__ import annotations
-
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import AUTO
 from specvl_demo.methods.policies import STATIC_TREE

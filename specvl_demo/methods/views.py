@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import NamedTuple
 
 import torch
@@ -102,10 +101,8 @@ class PooledView(View):
             stop = span.start + rows * cols
             small, corners = self._pooled(encoded.features[order[span.start : stop]], rows, cols)
             first = corners.to(encoded.ids.device) + span.start
-            ids = encoded.ids[first]
-            visual = encoded.visual[first]
-            piece = _ContextPart(ids, visual, encoder.project(small), first)
-            inserts.append(((span.start, stop), piece))
+            piece = encoded.ids[first], encoded.visual[first], encoder.project(small), first
+            inserts.append(((span.start, stop), _ContextPart(*piece)))
         return _splice_parts(self.name, encoded, inserts)
 
     def _pooled(self, features: Tensor, rows: int, cols: int) -> tuple[Tensor, Tensor]:
@@ -131,10 +128,8 @@ class PrunedSettings(Settings):
     )
     guided: bool = setting(
         False,
-        (
-            "keep what the target attends to first, then evenly spaced tokens; if off, only evenly"
-            " spaced ones"
-        ),
+        "keep what the target attends to first, then evenly spaced tokens; if off, only evenly"
+        " spaced ones",
         title="keep what is attended to",
     )
 
@@ -146,7 +141,7 @@ class PrunedView(View):
     layers: If guided, the target's layers whose attention guides the choice (SpecVLM: all).
     """
 
-    settings: PrunedSettings = PrunedSettings()
+    settings: PrunedSettings
     layers: tuple[int, ...] = ()
     name = "pruned"
 
@@ -249,35 +244,32 @@ class CaptionView(View):
 
         # choice: a picture is described in the context of what precedes it, as in training.
         """
-        runs = visual_runs(encoded.visual)
-        decoder = encoder.decoder
-        if not runs:
-            return []
-        at = torch.arange(len(encoded.ids), device=encoded.ids.device)
-        contexts = [
-            # The request replaces the prompt's own text after the picture.
-            replace(
-                encoded.context("captioned", at[:stop]),
-                next_position=int(encoded.positions[..., stop].max()),
-            )
-            for _, stop in runs
+        return [
+            self._write_caption(encoded, encoder, stop) for _, stop in visual_runs(encoded.visual)
         ]
-        room = max(stop for _, stop in runs) + len(self.ask) + CAPTION_TOKENS
-        sequence = decode_prompts(decoder, contexts, room).sequence
-        feed = torch.tensor([list(self.ask)] * len(runs), device=encoded.ids.device)
-        captions: list[list[int]] = [[] for _ in runs]
-        for _ in range(CAPTION_TOKENS):
+
+    def _write_caption(self, encoded: Encoded, encoder: VLM, stop: int) -> list[int]:
+        """Return the caption of what is shown before `stop`."""
+        decoder = encoder.decoder
+        device = encoded.ids.device
+        # The request replaces the prompt's own text after the picture.
+        context = replace(
+            encoded.context("captioned", torch.arange(stop, device=device)),
+            next_position=int(encoded.positions[..., stop].max()),
+        )
+        room = stop + len(self.ask) + CAPTION_TOKENS
+        sequence = decode_prompts(decoder, [context], room).sequence
+        feed = torch.tensor([list(self.ask)], device=device)
+        caption: list[int] = []
+        while len(caption) < CAPTION_TOKENS:
             logits = decoder.logits(sequence.run_root(decoder.embed(feed))[:, -1])
             sequence.commit_nodes([0])
             logits[:, list(self.banned)] = -torch.inf
             feed = logits.argmax(-1, keepdim=True)
-            for caption, token in zip(captions, feed[:, 0].tolist()):
-                caption.append(token)
-            if all(any(token in self.stop for token in caption) for caption in captions):
+            if (token := int(feed)) in self.stop:
                 break
-        return [
-            list(takewhile(lambda token: token not in self.stop, caption)) for caption in captions
-        ]
+            caption.append(token)
+        return caption
 
 
 def kept_count(total: int, rate: float) -> int:
@@ -290,9 +282,7 @@ def kept_count(total: int, rate: float) -> int:
 
 def evenly_spaced(total: int, keep: int) -> Tensor:
     """Return `keep` of 0..total-1: floor(linspace(0, total - 1, keep)), in whole numbers."""
-    if keep == 1:
-        return torch.zeros(1, dtype=torch.long)
-    return torch.arange(keep) * (total - 1) // (keep - 1)
+    return torch.arange(keep) * (total - 1) // max(1, keep - 1)
 
 
 def guided_indices(scores: Tensor, keep: int, share: float) -> Tensor:
@@ -305,8 +295,6 @@ def guided_indices(scores: Tensor, keep: int, share: float) -> Tensor:
     short = best.values.cumsum(0) < share * scores.sum()
     taken = min(keep, int(short.sum()) + 1)
     top = best.indices[:taken]
-    if taken == keep:
-        return top.sort().values
     rest = torch.ones_like(scores, dtype=torch.bool)
     rest[top] = False
     others = rest.nonzero()[:, 0]

@@ -31,6 +31,8 @@ from specvl_demo.decoders.layer_stack import (
 )
 from specvl_demo.decoders.packed_linear import PackedLinear
 
+Tensors = Mapping[str, Tensor]
+"""A head's weights, by their published names."""
 POSITIONS = 32768
 """Rotary positions that a head supports: as many as published heads are run with."""
 
@@ -76,7 +78,7 @@ class Rotary:
         self._rotations = rotations(frequency, POSITIONS)
         self._axis: Tensor | None = None
         if geometry.sections:
-            self._axis = rotary_axes(geometry.sections, geometry.interleaved, device)[:, None]
+            self._axis = rotary_axes(geometry.sections, geometry.interleaved, device)
 
     @property
     def cos_sin(self) -> Tensor | None:
@@ -85,14 +87,10 @@ class Rotary:
 
     def __call__(self, positions: Tensor) -> Tensor:
         """Return rotations [T, 1, head_width / 2] for all heads, at positions [T] or [3, T]."""
-        rotation = self._rotations[positions]
-        if rotation.ndim == 3:
-            if self._axis is None:
-                rotation = rotation[0]
-            else:
-                rotation = rotation.permute(1, 2, 0).gather(
-                    2, self._axis.expand(rotation.shape[1], -1, 1)
-                )[..., 0]
+        if positions.ndim == 2 and self._axis is not None:
+            rotation = self._rotations.gather(0, positions[self._axis].t())
+        else:
+            rotation = self._rotations[positions if positions.ndim == 1 else positions[0]]
         return rotation.unsqueeze(1)
 
 
@@ -103,11 +101,11 @@ class DecoderBlock:
     before it and EAGLE-3's reads two inputs at once.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor], prefix: str, geometry: Geometry) -> None:
+    def __init__(self, tensors: Tensors, prefix: str, geometry: Geometry) -> None:
         g = geometry
         self._geometry = g
         attention = f"{prefix}.self_attn."
-        self._scale = g.width**0.5
+        scale = g.width**0.5
         self._eps = norm_root(g, tensors[attention + "q_proj.weight"])
         self._head_eps = norm_root(g, self._eps, g.head_width)
 
@@ -116,12 +114,9 @@ class DecoderBlock:
             return join_projections(q, k, v, g.head_width)
 
         qkv = fused("weight")
-        if f"{prefix}.hidden_norm.weight" in tensors:
-            names = ("input_layernorm", "hidden_norm")
-            norms = [tensors[f"{prefix}.{name}.weight"] for name in names]
-            qkv = qkv * (torch.cat(norms) * self._scale)
-        elif f"{prefix}.input_layernorm.weight" in tensors:
-            qkv = qkv * (tensors[f"{prefix}.input_layernorm.weight"] * self._scale)
+        names = [f"{prefix}.{name}.weight" for name in ("input_layernorm", "hidden_norm")]
+        if norms := [tensors[name] for name in names if name in tensors]:
+            qkv = qkv * (torch.cat(norms) * scale)
         self._qkv = PackedLinear(qkv, bits=8)
         self._bias = fused("bias") if f"{attention}q_proj.bias" in tensors else None
         self._head_norm: Tensor | None = None
@@ -130,11 +125,10 @@ class DecoderBlock:
             q, k = (pair_rotary(norm, g.head_width) * g.head_width**0.5 for norm in each)
             self._head_norm = torch.stack([q] * g.heads + [k] * g.kv_heads)
         self._out = PackedLinear(tensors[attention + "o_proj.weight"], bits=8)
-        self._mlp = MLP(tensors, prefix, self._eps, self._scale)
-        mlp = self._mlp
+        self._mlp = mlp = MLP(tensors, prefix, self._eps, scale)
         matrices = self._qkv, self._out, mlp.gate_up, mlp.down
         self.parts = LayerWeights(*matrices, self._bias, head_norm=self._head_norm)
-        self.stack = stack_layers([self.parts], g, self._eps, qkv.dtype)
+        self.stack = stack_layers([self.parts], g)
 
     def normed(self, x: Tensor) -> Tensor:
         """Return x at unit length: what a norm leaves once its weight is folded away."""
@@ -187,21 +181,16 @@ class DecoderBlock:
 
 
 def stack_layers(
-    parts: Sequence[LayerWeights],
-    g: Geometry,
-    eps: Tensor,
-    dtype: torch.dtype,
-    norm: Tensor | None = None,
+    parts: Sequence[LayerWeights], g: Geometry, norm: Tensor | None = None
 ) -> LayerStack | None:
     """Return layers as one call of our own kernels; None where torch takes over.
 
-    Args:
-        eps: The result of `norm_root`.
-        norm: [D] the weight of a norm after them.
+    norm: [D] the weight of a norm after them.
     """
-    if dtype != torch.float32 or not takes_layers(parts, g.head_width):
+    if parts[0].qkv.dtype != torch.float32 or not takes_layers(parts, g.head_width):
         return None
-    return LayerStack(parts, g.heads, g.kv_heads, g.head_width, eps.item(), EntryAndExit(norm=norm))
+    root = (g.width * g.eps) ** 0.5  # see `norm_root`
+    return LayerStack(parts, g.heads, g.kv_heads, g.head_width, root, EntryAndExit(norm=norm))
 
 
 class CrossAttention:
@@ -211,7 +200,7 @@ class CrossAttention:
     tanh(g) (arXiv 2505.19201, §3.1; the norms and gates as in its code, LlavaCrossAttention).
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor], prefix: str, geometry: Geometry) -> None:
+    def __init__(self, tensors: Tensors, prefix: str, geometry: Geometry) -> None:
         g = geometry
         attention = f"{prefix}.cross_attn."
         self._heads = g.heads
@@ -238,9 +227,7 @@ class CrossAttention:
     def write_keys_values(self, features: Tensor, slot: Tensor) -> None:
         """Write keys and values of features [r, D] into slot [2, 1, kv_heads, r, width]."""
         kv = self._kv(features).view(features.shape[0], 2, self._kv_heads, self._head_width)
-        keys = kv[:, 0]
-        norms = torch.linalg.vector_norm(keys, dim=-1, keepdim=True).float()
-        keys.div_(norms.hypot_(self._head_eps))
+        kv[:, 0] = unit_rows(kv[:, 0], self._head_eps)
         slot.copy_(kv.permute(1, 2, 0, 3).unsqueeze(1))
 
     def __call__(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
@@ -263,7 +250,7 @@ class MLP:
 
     def __init__(
         self,
-        tensors: Mapping[str, Tensor],
+        tensors: Tensors,
         prefix: str,
         eps: Tensor,
         scale: float,
@@ -293,7 +280,7 @@ def norm_root(geometry: Geometry, like: Tensor, width: int | None = None) -> Ten
 def unit_rows(x: Tensor, eps: Tensor) -> Tensor:
     """Return x / hypot(|x|, eps), with the length computed in float32."""
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32).hypot_(eps)
-    return x.div(length) if x.dtype == torch.float32 else x.div(length).to(x.dtype)
+    return x.div(length).to(x.dtype)
 
 
 def norm_heads(h: Tensor, weight: Tensor, eps: Tensor) -> None:
@@ -303,8 +290,5 @@ def norm_heads(h: Tensor, weight: Tensor, eps: Tensor) -> None:
 
 def rotate(h: Tensor, rotation: Tensor) -> None:
     """Rotate rows [k, heads, width] in place; rotary pairs are adjacent."""
-    if h.dtype == torch.float32:
-        torch.view_as_complex(h.unflatten(-1, (-1, 2))).mul_(rotation)
-        return
     rotated = torch.view_as_complex(h.float().unflatten(-1, (-1, 2))) * rotation
     h.copy_(torch.view_as_real(rotated).flatten(-2))

@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from specvl_demo.decoders.backend import LanguageBackend
-from specvl_demo.methods.heads.blocks import Geometry
+from specvl_demo.methods.heads.blocks import Geometry, Tensors
 from specvl_demo.methods.heads.files import (
     differences,
     drop_target_embeddings,
@@ -85,16 +83,16 @@ class HeadFormat:
     kind: str
     title: str
     build: Callable[[Head, LanguageBackend], Any]
-    recognised: Callable[[Mapping[str, Tensor]], bool]
+    recognised: Callable[[Tensors], bool]
     required: Shapes
     optional: Shapes = field(default_factory=lambda: {**BIASES, "fc.bias": "D"})
     every_layer: Shapes = field(default_factory=dict)
     unused: Shapes = field(default_factory=lambda: COPIES)
     own_embeddings: bool = False
     windows: bool = False
-    of_target: Callable[[Mapping[str, Tensor], JsonObject, str, int], Geometry] | None = None
+    of_target: Callable[[Tensors, JsonObject, str, int], Geometry] | None = None
 
-    def needed_shapes(self, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    def needed_shapes(self, tensors: Tensors) -> dict[str, str]:
         """Return what must be among these tensors."""
         needed = dict(self.required)
         for number in {name.split(".")[1] for name in tensors if name.startswith("layers.")}:
@@ -124,11 +122,11 @@ class Head:
     """
 
     kind: str
-    tensors: Mapping[str, Tensor]
+    tensors: Tensors
     geometry: Geometry
     settings: JsonObject
     source: str
-    specvl: JsonObject = field(default_factory=dict)
+    specvl: JsonObject
     remarks: tuple[str, ...] = ()
 
 
@@ -175,7 +173,7 @@ def load_head(
 
 def check_fit(
     form: HeadFormat,
-    tensors: Mapping[str, Tensor],
+    tensors: Tensors,
     settings: JsonObject,
     source: str,
     width: int,
@@ -219,7 +217,7 @@ def role_in(folder: Path) -> str | None:
         return None
 
 
-def recognise(tensors: Mapping[str, Tensor], source: str, kind: str | None = None) -> HeadFormat:
+def recognise(tensors: Tensors, source: str, kind: str | None = None) -> HeadFormat:
     """Return the format of these tensors; ValueError if none is known, or it is not `kind`."""
     form = next((form for form in FORMATS.values() if form.recognised(tensors)), None)
     if form is None:
@@ -236,7 +234,7 @@ def recognise(tensors: Mapping[str, Tensor], source: str, kind: str | None = Non
     return form
 
 
-def n_rows_joined(tensors: Mapping[str, Tensor]) -> int:
+def n_rows_joined(tensors: Tensors) -> int:
     """Return how many rows of its width a head's projection reads; 0 without a plain block."""
     plain = (
         "layers.0.self_attn.q_proj.weight" in tensors
@@ -248,7 +246,7 @@ def n_rows_joined(tensors: Mapping[str, Tensor]) -> int:
     return wide // rows if wide % rows == 0 else 0
 
 
-def _check_names(form: HeadFormat, tensors: Mapping[str, Tensor], source: str) -> Shapes:
+def _check_names(form: HeadFormat, tensors: Tensors, source: str) -> Shapes:
     """Return the shapes of a format's tensors; ValueError if one is missing or unknown."""
     needed = form.needed_shapes(tensors)
     missing = sorted(needed - tensors.keys())
@@ -265,11 +263,11 @@ def _check_names(form: HeadFormat, tensors: Mapping[str, Tensor], source: str) -
     return shapes
 
 
-def _width(tensors: Mapping[str, Tensor]) -> int:
+def _width(tensors: Tensors) -> int:
     return tensors["layers.0.mlp.down_proj.weight"].shape[0]
 
 
-def _geometry(tensors: Mapping[str, Tensor], settings: JsonObject, source: str) -> Geometry:
+def _geometry(tensors: Tensors, settings: JsonObject, source: str) -> Geometry:
     width = _width(tensors)
     heads = settings.get("num_attention_heads")
     if not isinstance(heads, int):
@@ -330,9 +328,7 @@ def _geometry(tensors: Mapping[str, Tensor], settings: JsonObject, source: str) 
     )
 
 
-def _check_shapes(
-    shapes: Shapes, tensors: Mapping[str, Tensor], g: Geometry, vocab: int, source: str
-) -> None:
+def _check_shapes(shapes: Shapes, tensors: Tensors, g: Geometry, vocab: int, source: str) -> None:
     sizes = {
         "1": 1,
         "D": g.width,

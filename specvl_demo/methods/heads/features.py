@@ -9,9 +9,9 @@ before i and predicts feature i, hence token i + 1. Knows no tree policy and no 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from specvl_demo.core.types import (
     LaneStart,
     Prefill,
     Scores,
+    Seen,
     Verdict,
     Vocabulary,
 )
@@ -40,12 +41,10 @@ from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.decoders.sequence import CachedSequence
 from specvl_demo.methods.base import TREE, Models, Part
 from specvl_demo.methods.declare import Settings
-from specvl_demo.methods.heads.blocks import POSITIONS, DecoderBlock, Geometry, Rotary
+from specvl_demo.methods.heads.blocks import POSITIONS, DecoderBlock, Geometry, Rotary, Tensors
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head, HeadFormat, open_pair_head
 from specvl_demo.methods.level_calls import LevelCalls
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS
-
-Weights = TypeVar("Weights", bound="TrainedHead")
 
 IMPORTANCE_ROWS = 64
 """How many of the prompt's last rows determine, by their attention, which visual tokens matter."""
@@ -98,7 +97,7 @@ class TrainedHead(Backend):
     def new_drafter(self) -> Drafter:
         """Return a drafter for one lane."""
 
-    def with_settings(self: Weights, settings: Any) -> Weights:
+    def with_settings(self, settings: Any) -> TrainedHead:
         """Return the head with these settings: itself, if there is nothing to set."""
         return self
 
@@ -175,7 +174,7 @@ class FeatureHead(TrainedHead):
         self._visual_scale: float = head.specvl.get("visual_scale", 1.0)
         self._make_layers(head.tensors, head.geometry)
 
-    def _make_layers(self, t: Mapping[str, Tensor], g: Geometry) -> None:
+    def _make_layers(self, t: Tensors, g: Geometry) -> None:
         self._block = DecoderBlock(t, "layers.0", g)
         self._project = PackedLinear(t["fc.weight"][:, : 2 * g.width], bits=8)
         self._bias = t.get("fc.bias", t["fc.weight"].new_zeros(g.width))[None]
@@ -191,9 +190,8 @@ class FeatureHead(TrainedHead):
         if not self._geometry.sections or positions.ndim == 1:
             return head_prompt
         # It was trained on the target's three axes.
-        last = positions.shape[1] - 1
         return head_prompt._replace(
-            positions=positions[:, : last - 1], position=positions[:, last - 1 : last].amax(0)
+            positions=positions[:, :-2], position=positions[:, -2:-1].amax(0)
         )
 
     def read_without(self, start: LaneStart, hidden: Tensor, with_gaps: bool = False) -> HeadPrompt:
@@ -302,7 +300,7 @@ class FeatureDrafter(LevelCalls):
         self._seen = head_prompt.seen
         self._begin_levels(start)
 
-    def seen_by_view(self) -> Mapping[str, tuple[Tensor, Sequence[int]]]:
+    def seen_by_view(self) -> Seen:
         return {self._head.view: (self._seen, ())}
 
     def _inputs(self) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ from specvl_demo.vlm import eight_bits, outlines
 
 _OF_TARGET = "mtp."
 """How names of a head among its target's own weights begin; of such files nothing else is read."""
-_PREFIXES = re.compile(r"((module|ea_layer|draft_model|model|mtp)\.)+")
+_PREFIXES = re.compile(r"^((module|ea_layer|draft_model|model|mtp)\.)+")
 _RENAMED = {"adaptive_embedding": "residual"}
 _PARTS = {"midlayer": "layers.0", "transformer": "layers.0", "fusion_fc": "fc"}
 """EAGLE-3's authors use the first name; speculators uses the others for EAGLE-2's heads."""
@@ -115,8 +115,7 @@ def _without_nulls(value: Any) -> Any:
 
 def canonical_tensor_name(name: str) -> str:
     """Return a tensor's published name without wrappers' prefixes and in its current spelling."""
-    if (wrapped := _PREFIXES.match(name)) is not None:
-        name = name[wrapped.end() :]
+    name = _PREFIXES.sub("", name)
     part, _, rest = name.partition(".")
     name = f"{_PARTS[part]}.{rest}" if part in _PARTS else name
     return _RENAMED.get(name, name)
