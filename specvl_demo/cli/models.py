@@ -13,10 +13,8 @@ from specvl_demo.cli.answer import print_json
 from specvl_demo.cli.parse import InputError
 from specvl_demo.methods import base
 from specvl_demo.options import Dtype
-from specvl_demo.pairs import PairSpec, fitting, placing
-from specvl_demo.pairs.fitting import LoadPlan
+from specvl_demo.pairs import fitting, placing
 from specvl_demo.pairs.machine import Machine, detect_machine
-from specvl_demo.pairs.placing import Placement
 from specvl_demo.records import JsonObject
 from specvl_demo.report import tables
 from specvl_demo.serving import choosing
@@ -57,11 +55,11 @@ def fetch_weights(options: argparse.Namespace) -> int:
     def tell(text: str) -> None:
         sys.stderr.write(f"{text}…\n")
 
-    sys.stdout.write(f"{photo_assembly.fetch(target.folder, tell, show=sys.stderr.isatty())}\n")
+    sys.stdout.write(f"{photo_assembly.fetch(target.folder, tell)}\n")
     return 0
 
 
-def pair_row(pair: PairSpec, machine: Machine) -> JsonObject:
+def pair_row(pair: pairs.PairSpec, machine: Machine) -> JsonObject:
     """Return a pair and whether each method that it supports runs here; bytes are estimates."""
     verdict = placing.place(pair, machine, roles=())
     names = choosing.supported_methods(pair)
@@ -78,7 +76,8 @@ def pair_row(pair: PairSpec, machine: Machine) -> JsonObject:
             for role, checkpoint in pair.drafters.items()
         },
         "memory_bytes": {
-            dtype: fitting.memory_needs(pair, LoadPlan(dtype)).total for dtype in get_args(Dtype)
+            dtype: fitting.memory_needs(pair, fitting.LoadPlan(dtype)).total
+            for dtype in get_args(Dtype)
         },
         **_placement_fields(verdict),
         "must_fetch": verdict.must_fetch,
@@ -96,7 +95,7 @@ def pair_row(pair: PairSpec, machine: Machine) -> JsonObject:
     }
 
 
-def _placement_fields(verdict: Placement) -> JsonObject:
+def _placement_fields(verdict: placing.Placement) -> JsonObject:
     device, dtype = (verdict.plan.device, verdict.plan.dtype) if verdict.ok else (None, None)
     return {"available": verdict.ok, "reason": verdict.reason, "device": device, "dtype": dtype}
 

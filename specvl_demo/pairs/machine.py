@@ -4,7 +4,6 @@ container's limits leave them to this process.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
@@ -18,6 +17,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from specvl_demo import __version__, places
 from specvl_demo.native import build_kernels
@@ -149,9 +150,8 @@ def _gpus_by_process() -> tuple[Gpu, ...]:
             check=True,
             env=places.import_env(os.environ),
         )
-        rows = json.loads(done.stdout.splitlines()[-1])
-        return tuple(Gpu(name, size, tuple(kind), built) for name, size, kind, built in rows)
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+        return msgspec.json.decode(done.stdout.splitlines()[-1], type=tuple[Gpu, ...])
+    except (OSError, subprocess.SubprocessError, msgspec.DecodeError, IndexError):
         return ()  # a driver too old for this torch, or none: the processor is used
 
 

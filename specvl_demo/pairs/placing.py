@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specvl_demo.pairs import PairSpec, Role, fitting, on_disk
-from specvl_demo.pairs.fitting import AS_IT_FITS, USABLE_SHARE, LoadPlan, Options
 from specvl_demo.pairs.machine import Machine, gb
 
 AT_HOME = (
@@ -31,7 +30,7 @@ class Placement:
 
     ok: bool
     reason: str
-    plan: LoadPlan = LoadPlan()
+    plan: fitting.LoadPlan = fitting.LoadPlan()
     roles: Sequence[Role] = ()
     needs_bytes: int = 0
     must_fetch: bool = False
@@ -42,7 +41,7 @@ class Placement:
 def place(
     pair: PairSpec,
     machine: Machine,
-    options: Options = AS_IT_FITS,
+    options: fitting.Options = fitting.AS_IT_FITS,
     roles: Sequence[Role] | None = None,
     loaded: Sequence[Role] = (),
 ) -> Placement:
@@ -71,7 +70,7 @@ def place(
     tried = []
     for name, memory_bytes, plan in fitting.plans(pair, machine, options):
         size = fitting.memory_needs(pair, plan, roles).total
-        room = memory_bytes * USABLE_SHARE
+        room = memory_bytes * fitting.USABLE_SHARE
         packed = f" with {plan.packing} weights" if plan.packing else ""
         giant = size > fitting.MAX_CPU_FLOAT32_BYTES and options.dtype is None
         if size <= room and giant and plan.device == "cpu":

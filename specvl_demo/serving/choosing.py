@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from specvl_demo import pairs
 from specvl_demo.methods import base
-from specvl_demo.methods.base import Choice, Value
+from specvl_demo.methods.base import Choice, Value, Values
 from specvl_demo.methods.heads.files import differences, flatten_config
 from specvl_demo.pairs import (
     CUSTOM,
@@ -19,7 +19,6 @@ from specvl_demo.pairs import (
     placing,
 )
 from specvl_demo.pairs.machine import Machine
-from specvl_demo.pairs.placing import Placement
 from specvl_demo.question import json_kind, list_of, text_of, wrong_kind
 from specvl_demo.vlm.hub import RECURRENT, text_section, unapplied_settings
 
@@ -70,7 +69,7 @@ def _method_name(name: Any) -> str:
 
 
 def choose(
-    pair: PairSpec, name: str, settings: Mapping[str, Value] | None = None, temperature: float = 0.0
+    pair: PairSpec, name: str, settings: Values | None = None, temperature: float = 0.0
 ) -> Choice:
     """Return a method set up for a pair; ValueError if a name is unknown or parts do not fit.
 
@@ -103,9 +102,7 @@ def choose(
     return choice
 
 
-def fits(
-    pair: PairSpec, name: str, settings: Mapping[str, Value] | None, temperature: float
-) -> bool:
+def fits(pair: PairSpec, name: str, settings: Values | None, temperature: float) -> bool:
     """Whether a method can be set up so."""
     try:
         choose(pair, name, settings, temperature)
@@ -132,7 +129,7 @@ def offered_methods(pair: PairSpec) -> list[str]:
     return sorted(filter(ranks.get, ranks), key=lambda name: ranks[name] or 0)
 
 
-def place_method(pair: PairSpec, name: str, machine: Machine) -> Placement:
+def place_method(pair: PairSpec, name: str, machine: Machine) -> placing.Placement:
     """Return whether a method, which the pair must support, runs here with only its drafter."""
     role = choose(pair, name).drafter.role
     return placing.place(pair, machine, roles=[] if role is None else [role])

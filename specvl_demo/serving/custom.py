@@ -64,10 +64,8 @@ def _check_head(folder: Path, kind: Role, target: hub.ModelCard) -> None:
     """Raise ValueError if a head's tensors, by names and shapes, are not made for the target."""
     tensors, settings = files.read_head(folder, outline=True)
     text = outlines.text_config(target.folder)
-    form = checkpoints.FORMATS[kind]
-    width = text["hidden_size"]
-    vocab = text["vocab_size"]
-    checkpoints.check_fit(form, tensors, settings, folder.name, width, vocab)
+    sizes = text["hidden_size"], text["vocab_size"]
+    checkpoints.check_fit(checkpoints.FORMATS[kind], tensors, settings, folder.name, *sizes)
 
 
 def _mtp_layer(card: hub.ModelCard, target: Checkpoint) -> Checkpoint | None:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+import torch
+
 from specvl_demo.decoders import packed_linear
 from specvl_demo.methods.base import Models, opener
 from specvl_demo.methods.opening import Opening
 from specvl_demo.pairs import PairSpec, Role, placing
 from specvl_demo.pairs.fitting import AS_IT_FITS, Options
 from specvl_demo.pairs.machine import detect_machine, processor_name, versions
-from specvl_demo.pairs.placing import Placement
 from specvl_demo.serving import threads
 from specvl_demo.serving.loaded import INEXACT, LoadedPair
 from specvl_demo.vlm import loading, weights
@@ -24,7 +25,7 @@ def load_pair(
     roles: Sequence[Role] | None = None,
     progress: loading.Tell = lambda _: None,
     options: Options = AS_IT_FITS,
-    placement: Placement | None = None,
+    placement: placing.Placement | None = None,
 ) -> LoadedPair:
     """Load a pair's target and its drafters of these roles (None: all that are here).
 
@@ -36,7 +37,8 @@ def load_pair(
     machine = detect_machine()
     placement = placement or place_pair(pair, roles, options)
     plan = placement.plan
-    loading.limit_threads(machine.n_cpus)
+    # A container may have few cores, and threads without a core only wait for each other.
+    torch.set_num_threads(min(torch.get_num_threads(), machine.n_cpus))
     # Packing and trying out are many small products.
     with threads.fitted_threads() as fit_threads:
 
@@ -84,7 +86,7 @@ def load_drafters(loaded: LoadedPair, roles: Sequence[Role], tell: loading.Tell)
 
 def place_pair(
     pair: PairSpec, roles: Sequence[Role] | None, options: Options, loaded: Sequence[Role] = ()
-) -> Placement:
+) -> placing.Placement:
     """Return where and how the pair runs with these drafters; ValueError if it does not here. See
     `placing.place`.
     """

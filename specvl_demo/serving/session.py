@@ -4,7 +4,6 @@ page and the bench, and the classes `Pair` and `Race` of the public interface.
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +24,7 @@ from specvl_demo.methods.base import Choice, build_parts, note_names
 from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P, Sampling
 from specvl_demo.pairs import fitting
 from specvl_demo.pairs.machine import MachineLoad
+from specvl_demo.places import AnyPath
 from specvl_demo.question import Medium, Question, find_file, read
 from specvl_demo.records import (
     WHOLE,
@@ -121,19 +121,14 @@ def warm_up(
     side_by_side: Whether the lanes will be open at once: each then needs a cache with graphs.
     """
     shared = shared or SharedPrefill(request)
-    warmed = []
     open_lanes = []
     for choice in choices:
         if request.cancelled():
             return
-        name = f"{choice.method.name} {choice.settings}"
-        if (repeated := name in warmed) and not side_by_side:
-            continue
         lane = Lane("warm-up", build_parts(choice, loaded.models), shared, WARM_TOKENS)
         lane.begin()
-        while not repeated and not lane.done:
+        while not lane.done:
             lane.step()
-        warmed.append(name)
         if side_by_side:
             open_lanes.append(lane)
 
@@ -290,15 +285,15 @@ class Race:
         """Return the lanes' numbers as a Markdown table."""
         return tables.to_markdown(tables.lane_rows(self.lanes), tables.LANE_COLUMNS)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: AnyPath) -> None:
         """Write the trace: JSON lines that the page, `trace check` and `trace html` read."""
         records.write_trace(Path(path), list(self))
 
-    def figure(self, path: str | os.PathLike[str]) -> None:
+    def figure(self, path: AnyPath) -> None:
         """Write the race as one SVG figure, for a page or a paper."""
         Path(path).write_text(figure.race_svg(self.lanes), "utf-8")
 
-    def html(self, path: str | os.PathLike[str]) -> None:
+    def html(self, path: AnyPath) -> None:
         """Write the page with this race, read-only, as one HTML file that opens in any browser."""
         Path(path).write_text(html.race_page(self.lanes, names=note_names()), "utf-8")
 
@@ -318,8 +313,8 @@ class Pair:
     def race(
         self,
         question: str = "",
-        images: Sequence[str | os.PathLike[str] | Image.Image] = (),
-        videos: Sequence[str | os.PathLike[str]] = (),
+        images: Sequence[AnyPath | Image.Image] = (),
+        videos: Sequence[AnyPath] = (),
         methods: Sequence[str] = ("ar",),
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         max_new_tokens: int = NEW_TOKENS.default,

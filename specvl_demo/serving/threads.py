@@ -54,7 +54,7 @@ _LOAD_WATCH = _LoadWatch()
 
 
 def _set_threads(n: int) -> None:
-    if n != torch.get_num_threads():
+    if n != torch.get_num_threads():  # even the same number empties oneDNN's cache
         torch.set_num_threads(n)
 
 

@@ -82,11 +82,6 @@ class EfficientNetLiteConfig(PretrainedConfig):
         """The stages at this width and depth, like `STAGES`."""
         return scaled_stages(self.width, self.depth)
 
-    @property
-    def fine_shape(self) -> tuple[int, int, int]:
-        """Channels, rows and columns of the finer map."""
-        return self.stages[FINE_STAGES - 1][-1], 2 * self.grid, 2 * self.grid
-
 
 class SameConv(nn.Conv2d):
     """A convolution padded like TensorFlow's 'same': an odd pixel goes right and below."""
@@ -201,7 +196,7 @@ class EfficientNetLiteModel(PreTrainedModel):
 
     def cells(self, top: Tensor, fine: Tensor, colours: Tensor) -> Tensor:
         """Return projected cells [B, grid², width] of the last map, the finer map [B,
-        *`fine_shape`] and the result of `colours`.
+        channels, 2 grid, 2 grid] and the result of `colours`.
         """
         grid = self.config.grid
         parts = (top, F.pixel_unshuffle(fine, 2), F.pixel_unshuffle(colours, COLOUR_PLACES))

@@ -91,8 +91,7 @@ class VLM:
         self.encodes_like = self.decoder if shares is None else shares.decoder
         named = model.generation_config.eos_token_id
         eos = ends.union(named if isinstance(named, list | tuple) else {named} - {None})
-        text = model.config.get_text_config()
-        self.context: int = getattr(text, "max_position_embeddings", None) or 2**20
+        self.context = context_length(model.config)
         self.vocabulary = Vocabulary(
             size=self.decoder.vocab,
             banned=self.placeholders,
@@ -243,8 +242,11 @@ def match_positions(mine: Tensor, theirs: Tensor) -> Tensor:
     """
     found = torch.full((len(mine),), -1, dtype=torch.long)
     here, others = (token_runs(visual) for visual in (mine, theirs))
-    alike = [(kind, 0 if kind else stop - start) for kind, start, stop in here]
-    if alike != [(kind, 0 if kind else stop - start) for kind, start, stop in others]:
+    texts, other_texts = (
+        [(kind, 0 if kind else stop - start) for kind, start, stop in runs]
+        for runs in (here, others)
+    )
+    if texts != other_texts:
         return found
     for (_, start, stop), (_, first, end) in zip(here, others, strict=True):
         found[start:stop] = first + torch.arange(stop - start) * (end - first) // (stop - start)
@@ -259,6 +261,11 @@ def placeholder_ids(config: Any) -> tuple[int, ...]:
     """Return the ids that mark visual tokens in a prompt, from the model's configuration."""
     found = {getattr(config, name, None) for name in _PLACEHOLDERS}
     return tuple(sorted(i for i in found if isinstance(i, int)))
+
+
+def context_length(config: Any) -> int:
+    """Return the most tokens that prompt and answer may have together."""
+    return getattr(config.get_text_config(), "max_position_embeddings", None) or 2**20
 
 
 def _block_ids(mask: Tensor | dict[str, Tensor | None] | None) -> Tensor | None:

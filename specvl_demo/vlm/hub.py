@@ -209,7 +209,7 @@ def read_card(source: str, offline: bool = False, text: bool = False) -> ModelCa
     )
 
 
-def head_card(repo: str, offline: bool = False) -> ModelCard | None:
+def head_card(repo: str, offline: bool) -> ModelCard | None:
     """Return the card of an EAGLE-3 or DFlash head on the hub, from its configuration, with its
     format as family; None if it is something else.
 

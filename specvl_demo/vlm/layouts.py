@@ -91,8 +91,7 @@ def _split_words(piece: _GridPiece, words: int) -> tuple[_GridPiece, _GridPiece]
 def _grid_pieces(
     processor: Any, inputs: dict[str, Any], n_visual: int, sizes: Sequence[MediaSize]
 ) -> Iterator[_GridPiece]:
-    pictures = [item for item in sizes for _ in range(0 if item.as_clip else item.frames)]
-    still = _picture_grids(processor, inputs, n_visual, pictures, sizes)
+    still = _picture_grids(processor, inputs, n_visual, sizes)
     steps = iter(inputs["video_grid_thw"].tolist() if "video_grid_thw" in inputs else ())
     pooled = iter(
         _token_grids(processor.video_processor, inputs["video_position_ids"])
@@ -122,8 +121,7 @@ def _picture_grids(
     processor: Any,
     inputs: dict[str, Any],
     n_visual: int,
-    pictures: Sequence[MediaSize],
-    all_sizes: Sequence[MediaSize],
+    sizes: Sequence[MediaSize],
 ) -> Iterator[list[_Part]]:
     """Yield every picture's parts, in order; clips as tiles count too."""
     pixels = inputs.get("pixel_values")
@@ -136,8 +134,9 @@ def _picture_grids(
             yield [part]
     elif pixels is not None and "image_sizes" in inputs and pixels.ndim == 5:
         # How many tokens joined tiles make is told only here, where serving programs ask too.
-        sizes = [(item.height, item.width) for item in pictures]
-        for count in processor._get_num_multimodal_tokens(image_sizes=sizes)["num_image_tokens"]:
+        stills = [item for item in sizes for _ in range(0 if item.as_clip else item.frames)]
+        shapes = [(item.height, item.width) for item in stills]
+        for count in processor._get_num_multimodal_tokens(image_sizes=shapes)["num_image_tokens"]:
             yield [(None, None, count)]
     elif "image_sizes" in inputs:
         patch = processor.patch_size * processor.spatial_merge_size
@@ -145,9 +144,9 @@ def _picture_grids(
             yield [_grid(height // patch, width // patch)]
     elif pixels is not None:
         n_tiles = pixels.shape[0] if pixels.ndim == 4 else pixels.shape[0] * pixels.shape[1]
-        tiles = [1] * sum(item.frames for item in all_sizes)
+        tiles = [1] * sum(item.frames for item in sizes)
         if n_tiles != len(tiles):
-            tiles = [n for item in all_sizes for n in [_n_tiles(processor, item)] * item.frames]
+            tiles = [n for item in sizes for n in [_n_tiles(processor, item)] * item.frames]
         if sum(tiles) != n_tiles:
             return
         count = n_visual // n_tiles

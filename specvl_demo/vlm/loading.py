@@ -155,14 +155,6 @@ def free_unused() -> None:
         torch.cuda.empty_cache()
 
 
-def limit_threads(n_cpus: int) -> None:
-    """Limit torch's threads to the available cores.
-
-    A container may have few cores, and threads without a core only wait for each other.
-    """
-    torch.set_num_threads(min(torch.get_num_threads(), n_cpus))
-
-
 def _bitsandbytes_config(plan: LoadPlan) -> BitsAndBytesConfig:
     if plan.quantised == "8bit":
         return BitsAndBytesConfig(load_in_8bit=True)

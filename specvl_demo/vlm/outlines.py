@@ -106,8 +106,7 @@ def tensors_in(file: Path, outline: bool, prefix: str = "") -> dict[str, Tensor]
 
 def meta_tensor(shape: Iterable[int], dtype: str) -> Tensor:
     """Return a tensor without data, of a type by its name in safetensors."""
-    kind = _TYPES.get(dtype, torch.float32)
-    return torch.empty(tuple(shape), dtype=kind, device="meta")
+    return torch.empty(tuple(shape), dtype=_TYPES.get(dtype, torch.float32), device="meta")
 
 
 def auto_class(sees: bool) -> Any:
@@ -165,8 +164,8 @@ def outline_model(
 
 def _refuse_unscaled(tensors: Mapping[str, Tensor], name: str) -> None:
     # An MTP layer beside the target's own weights is read, and scaled, as a head.
-    of_target = {key: tensor for key, tensor in tensors.items() if not key.startswith("mtp.")}
-    packed = (key for key, tensor in of_target.items() if tensor.dtype in eight_bits.FLOATS)
+    floats = (key for key, tensor in tensors.items() if tensor.dtype in eight_bits.FLOATS)
+    packed = (key for key in floats if not key.startswith("mtp."))
     if (first := next(packed, None)) is not None:
         raise ValueError(
             f"{first} is stored in 8-bit floats, but config.json has no quantization_config that"

