@@ -254,9 +254,9 @@ def _attention(
         aux = specvl.aux
         columns = specvl.columns
         if module.layer_idx in aux.request.attention:
-            rows = aux.request.rows
-            shares = probabilities(query, key, attention_mask, rows, scale)
-            aux.attention[module.layer_idx] = shares
+            aux.attention[module.layer_idx] = probabilities(
+                query, key, attention_mask, aux.request.rows, scale
+            )
         if columns is not None and attention_mask is not None:
             columns = columns.to(query.device)
             mixed = ordered_attention(query, key, value, attention_mask[0, 0], columns, scale)

@@ -149,8 +149,7 @@ class DflashHead(TrainedHead):
         self._norm = t["norm.weight"] * scale
         self._stack = None
         if len({*self._reaches}) == 1:  # they share one mask
-            parts = [layer.parts for layer in self._layers]
-            self._stack = stack_layers(parts, g, self._norm)
+            self._stack = stack_layers([layer.parts for layer in self._layers], g, self._norm)
 
     def new_drafter(self) -> BlockDrafter:
         return BlockDrafter(self)

@@ -37,8 +37,7 @@ def layers_read(config: JsonObject, n_layers: int, source: str) -> tuple[int, ..
     `eagle_config` and mean the output of layer j, which is the input of layer j + 1. Without
     either, the authors' code reads the inputs of layers 2, L // 2 and L - 3.
     """
-    nested = config.get("eagle_config") or {}
-    outputs = nested.get(AUX_LAYERS)
+    outputs = (config.get("eagle_config") or {}).get(AUX_LAYERS)
     inputs = config.get(AUX_LAYERS)
     if outputs is not None:
         return tuple(i + 1 for i in layer_numbers(outputs, source))

@@ -364,8 +364,7 @@ class BestFirst(Policy):
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
         """Draft a tree at most min(loops + 1, room) deep."""
-        levels = min(self.loops + 1, room)
-        request = LevelRequest(root, (-1,), self.width, 0, draws, levels)
+        request = LevelRequest(root, (-1,), self.width, 0, draws, min(self.loops + 1, room))
         return grow_tree(self, drafter, request, self.width)
 
 

@@ -150,8 +150,7 @@ class Comparison:
         tau = self.metrics.totals.tau
         if tau is None or self.why_doubtful() is None:
             return self.speedup_decode
-        steps = _ratio(self.metrics.typical_s, self.ar.typical_s)
-        return min(tau, _ratio(tau, steps) or tau)
+        return min(tau, _ratio(tau, _ratio(self.metrics.typical_s, self.ar.typical_s)) or tau)
 
     def why_this_speed(self, rough: bool = False) -> str | None:
         """Return one sentence on where the speedup comes from, without full stop: what a round

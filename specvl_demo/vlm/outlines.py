@@ -147,8 +147,7 @@ def outline_model(
         else:
             _refuse_unscaled(tensors, name)
             # `from_config`, which is public, takes no tensors to compare with.
-            found_class = auto._model_mapping[type(config)]
-            model, report = found_class.from_pretrained(
+            model, report = auto._model_mapping[type(config)].from_pretrained(
                 None,
                 config=config,
                 state_dict=dict(tensors),

@@ -184,8 +184,7 @@ def _tensors(file: Path, outline: bool) -> dict[str, Tensor]:
     if file.suffix == ".safetensors":
         return outlines.tensors_in(file, outline, _OF_TARGET)
     try:
-        place = "meta" if outline else "cpu"
-        loaded = torch.load(file, map_location=place, weights_only=True)
+        loaded = torch.load(file, map_location="meta" if outline else "cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as reason:
         raise ValueError(
             f"{file.name} is not a plain file of weights, and no other file is opened:"
