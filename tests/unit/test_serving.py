@@ -62,6 +62,14 @@ def test_verdicts_follow_memory():
     assert place(find("smolvlm2-2.2b"), LAPTOP).plan.device == "cpu"
 
 
+def test_what_no_card_holds_is_spread_over_all_of_them():
+    two = replace(H200, gpus=H200.gpus * 2)
+    served = place(find("qwen2.5-vl-72b"), two)
+    assert served.ok and "2 GPUs (NVIDIA H200 + NVIDIA H200)" in served.reason
+    assert served.plan.split.keys() == {0, 1} and served.plan.device == "cuda:0"
+    assert not place(find("llava-1.5-7b"), two).plan.split
+
+
 def test_offline_only_what_is_asked_for_must_be_cached(monkeypatch):
     """With the target and its small drafter cached, nothing else is missed unless asked for."""
     pair, machine = find("llava-1.5-7b"), replace(H200, offline=True)
@@ -106,6 +114,11 @@ def test_packed_weights_are_refused_before_anything_is_fetched(monkeypatch):
     monkeypatch.setattr(fitting.importlib.util, "find_spec", lambda name: name)
     verdict = place(seven, SMALL_GPU, Options(quantised="4bit"))
     assert verdict.ok and "bfloat16 with 4-bit weights" in verdict.reason
+    small = replace(
+        LAPTOP, gpus=(Gpu("too small", 10**9),)
+    )  # its processor has room for whole ones
+    assert place(find("smolvlm2-2.2b"), small).ok
+    assert not place(find("smolvlm2-2.2b"), small, Options(quantised="4bit")).ok
     # Only the target is packed.
     packed, whole = (
         fitting.memory_needs(seven, replace(verdict.plan, quantised=packing), ("small",)).total
@@ -185,6 +198,8 @@ def test_memory_needed_grows_with_the_caches_of_the_lanes():
     needs = [fitting.memory_needs(pair, half, (), n).total for n in (1, 2, 5)]
     assert needs[1] - needs[0] == kv and needs[2] - needs[0] == 4 * kv and kv > 1.8e9
     assert needs[1] < 0.9 * L4.gpus[0].memory_bytes < needs[2]
+    alone, beside = (fitting.memory_needs(pair, half, ("small",), n).total for n in (1, 2))
+    assert beside - alone == kv + pair.drafters["small"].kv * 2 * pair.n_tokens > kv
 
 
 def test_batch_invariant_steps_are_the_default_only_where_they_cost_ar_little():
