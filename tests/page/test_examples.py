@@ -18,6 +18,7 @@ from specvl_demo.serving import choosing
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.page.handlers import PageHandlers
 from tests.page.made_up import race_records
+from tests.shared.lanes import recorded
 
 sys.path.insert(0, str(ROOT / "examples"))
 import findings  # noqa: E402
@@ -50,8 +51,7 @@ PAPERS = {"tabed", "sage", "lvspec", "hivis", "dream"}
 
 
 def race(one: dict) -> list[records.LaneRecords]:
-    lines = (ROOT / "examples" / one["trace"]).open(encoding="utf-8")
-    return records.validate_trace(map(records.loads, lines))
+    return recorded(one["trace"].removesuffix(".trace.jsonl"))
 
 
 @pytest.mark.parametrize("one", TILES, ids=lambda one: one["id"])
