@@ -1,6 +1,7 @@
 """The loop on tables, whose distribution is known exactly: answers, bookkeeping, clocks, races."""
 
 import random
+import time
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from specvl_demo import records
 from specvl_demo.core.detokenizer import Detokenizer, TokenTexts
 from specvl_demo.core.engine import Lane, Request, SharedPrefill, race
 from specvl_demo.core.tree import DraftTree
-from specvl_demo.core.types import Policy, Prompt
+from specvl_demo.core.types import LaneStart, Policy, Prompt
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.policies import (
     BestFirst,
@@ -256,6 +257,24 @@ def test_a_race_always_advances_the_lane_that_is_furthest_behind():
     for name in clocks:
         alone = ids_of(run_lane(parts(), request(costly(1.0), 20)))
         assert ids_of(record for record in found if record.lane == name) == alone
+
+
+class Looking(TableDrafter):
+    """Looks at the prompt with eyes of its own."""
+
+    eyes = TableTarget(CYCLE)
+
+    def begin(self, start: LaneStart) -> None:
+        start.encode(self.eyes)
+
+
+def test_every_lane_is_charged_for_what_lanes_share(monkeypatch):
+    """The second one too, whose drafter finds the prompt encoded."""
+    monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
+    shared = SharedPrefill(request(TableTarget(CYCLE)))
+    lanes = [Lane(name, parts(Looking(CYCLE)), shared) for name in ("first", "second")]
+    begins = [record for record in race(lanes) if isinstance(record, Begin)]
+    assert [begin.draft_prefill_s for begin in begins] == [0.25, 0.25]
 
 
 def test_a_request_and_a_prompt_refuse_what_cannot_be():
