@@ -248,6 +248,7 @@ def event(record: Record | Remarks) -> Event:
 
 def altered(record: Record, job: Job) -> Record:
     """A record as this question has it."""
+    seed = job.question.sampling.seed
     if isinstance(record, records.Begin):
         exact = "exact" if job.options.dtype == "bfloat16" else ""
         given = list(job.question.prefix)
@@ -255,11 +256,11 @@ def altered(record: Record, job: Job) -> Record:
         return replace(
             record, dtype=job.options.dtype or record.dtype, exactness=exact, prefix=prefix
         )
-    if isinstance(record, Round) and job.question.sampling.seed == BUSY:
+    if isinstance(record, Round) and seed == BUSY:
         return replace(record, notes=record.notes | {"load": 0.9})
-    if isinstance(record, End) and job.question.sampling.seed == BUSY:
+    if isinstance(record, End) and seed == BUSY:
         return replace(record, load=0.9)
-    if isinstance(record, End) and job.question.sampling.seed == DOUBTFUL:
+    if isinstance(record, End) and seed == DOUBTFUL:
         return replace(record, confidence=records.Confidence("guessing", 0.31, 0.27))
     return record
 
@@ -274,7 +275,7 @@ def races(rate: float, pace: float | None) -> Callable[..., Iterator[Event]]:
             yield from apart(methods, job, ended)
             return
         # A run that a test wants to find still running lasts, however busy the machine.
-        speed = 0.2 if job.question.max_new_tokens == LONG else rate
+        speed = 0.2 if asked.max_new_tokens == LONG else rate
         spent = {}
         made = []
         n, seed, pictures = asked.max_new_tokens, asked.sampling.seed, max(1, len(asked.media))
@@ -302,7 +303,7 @@ def apart(methods: list[str], job: Job, ended: Callable[[], bool]) -> Iterator[E
     asked = job.question
     for name in methods:
         for record in race_records([name], min(asked.max_new_tokens, 40), asked.sampling.seed):
-            if isinstance(record, End) and job.question.max_new_tokens == BUSY:
+            if isinstance(record, End) and asked.max_new_tokens == BUSY:
                 record = replace(record, load=0.9)
             yield event(record)
         time.sleep(0.1)

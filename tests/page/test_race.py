@@ -221,7 +221,6 @@ def test_a_speedup_that_is_not_trusted_is_a_rough_one_everywhere(opened):
     """Too short, or on a machine that others used: about so much, with the reason. As it was: its
     speedup. Disturbed times are marked, those of short races too.
     """
-    finish_replay(opened)
     short = "4 tokens are too few to time; 20 are needed"
     busy = "timing disturbed (other programs kept 50 % of the machine busy)"
     for how, why in (
