@@ -19,6 +19,7 @@ from specvl_demo.places import EXAMPLES
 from specvl_demo.question import Question
 from tests.shared import corpus
 from tests.shared.lanes import ar_lane, chain_lane
+from tests.shared.refusals import refuses
 
 CHAIN = choose("chain", {"gamma": 3})
 
@@ -174,3 +175,5 @@ def test_own_questions_are_read_from_json_lines(tmp_path: Path):
         ("And left?", 0, None),
     ]
     assert len(questions.file_questions(str(file), 2)) == 2
+    file.write_text(json.dumps({"question": " ", "image": "a.png"}))
+    refuses("line 1: a question is needed, under", questions.file_questions, str(file), 9)
