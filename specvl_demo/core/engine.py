@@ -315,9 +315,10 @@ class Lane:
             drafter.commit(tree, verdict, raw)
             policy.update(tree, verdict)
         watch.lap("commit_s")
+        # Waits for all of the round, so that the clock's times are there.
+        written = self._recorder.round_fields(tree, scores, verdict, emitted, asked, self.done)
         laps: dict[str, Any] = watch.read()
         self.clock += sum(laps.values())
-        written = self._recorder.round_fields(tree, scores, verdict, emitted, asked, self.done)
         if written is None:
             raise FloatingPointError(NOT_FINITE.format(name=request.target.name))
         fields, more = written

@@ -1,4 +1,4 @@
-"""Numbers from the host to a device without waiting.
+"""Numbers from the host to a device, and back, without waiting.
 
 A copy from ordinary memory blocks the host until the device has caught up; a copy from pinned
 memory is queued like a kernel.
@@ -18,6 +18,13 @@ def to_device(numbers: Sequence[int] | Tensor, device: torch.device) -> Tensor:
     if device.type != "cuda" or host.device.type != "cpu":
         return host.to(device)
     return host.pin_memory().to(device, non_blocking=True)
+
+
+def to_host_later(x: Tensor) -> Tensor:
+    """Return the numbers on the host, to be read once something else has waited for the device."""
+    if x.device.type != "cuda":
+        return x
+    return torch.empty_like(x, device="cpu", pin_memory=True).copy_(x, non_blocking=True)
 
 
 def as_index(at: Sequence[int], device: torch.device) -> Tensor | slice:

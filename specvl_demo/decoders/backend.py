@@ -34,6 +34,7 @@ class Backend(ABC):
         width: D of its results.
         input_width: Of the rows of `ForwardInput.x`.
         output: The output head that it drafts with.
+        n_bytes: Of the weights that every step reads.
         n_steps: Step embeddings of rows below the root; 1 means none.
         window: Width of the sliding window, None if no layer has one. If set, layers read a second
             mask (`ForwardInput.second_mask`).
@@ -50,6 +51,7 @@ class Backend(ABC):
     width: int
     input_width: int
     n_layers: int
+    n_bytes: int
     output: OutputHead
     n_steps = 1
     window: int | None = None
@@ -144,7 +146,6 @@ class LanguageBackend(Backend):
 
     Attributes:
         n_weights: Numbers that every step reads, of the layers and the head.
-        n_bytes: The same in bytes.
         n_cached: Numbers cached per row.
     """
 

@@ -7,11 +7,15 @@ since nothing here depends on their meaning.
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache, partial
+from hashlib import sha256
 from itertools import accumulate
 from statistics import median
 from typing import NamedTuple
@@ -19,6 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specvl_demo import places
 from specvl_demo.core.faults import cause
 from specvl_demo.core.tree import TreeShape, chain, shape_of
 from specvl_demo.core.types import Context
@@ -170,19 +175,12 @@ def pick_faster(
     Raises:
         torch.AcceleratorError: If the device no longer responds after a fault.
     """
-    repeats = _REPEATS if steps is None else 1
-    backend.fixed = False
-    eager = _time_steps(backend, rows, logits, repeats)
-    backend.fixed = True
     try:
-        fixed = _time_steps(backend, rows, logits, repeats)
-        reason = _drawback_of_fixed(
-            eager, fixed, tie_nats(str(backend.dtype).removeprefix("torch."))
-        )
-        if reason is None and steps is not None:
-            reason = _why_graphs_not_worth(eager, fixed, steps)
-        if (refused := backend.runner.refused) is not None:
-            reason = f"graphs of them failed ({refused})"
+        if steps is None:
+            reason = _try_fixed(backend, rows, logits, _REPEATS).drawback
+        else:
+            trial = _kept_trial(backend, lambda: _try_fixed(backend, rows, logits, 1))
+            reason = trial.drawback or trial.why_not_worth(steps)
     except RuntimeError as fault:  # of torch: a capture, or too little memory
         synchronize(backend.device)  # raises if the device is lost
         reason = f"graphs of them failed ({cause(fault)[:200]})"
@@ -273,13 +271,57 @@ def _measure_seconds(device: torch.device, once: Callable[[], object], repeats: 
     return times
 
 
-def _why_graphs_not_worth(eager: _TrialResult, fixed: _TrialResult, steps: int) -> str | None:
-    """Return why graphs would not pay within so many steps of a lane; None if they would."""
-    saved_s = (eager.each_s - fixed.each_s) / len(_SHAPES) * steps
-    spent_s = (fixed.first_s - fixed.each_s) / len(_SHAPES) * _GRAPHS_A_LANE
-    if saved_s > spent_s:
-        return None
-    return f"graphs would take {spent_s:.1f} s to capture and save {saved_s:.1f} s"
+class _Trial(NamedTuple):
+    """What was found of fixed steps: their drawback, if any, the seconds that each of them saves,
+    and those of a lane's captures.
+    """
+
+    drawback: str | None
+    saved_s: float
+    spent_s: float
+
+    def why_not_worth(self, steps: int) -> str | None:
+        """Return why graphs would not pay within so many steps of a lane; None if they would."""
+        saved_s = self.saved_s * steps
+        if saved_s > self.spent_s:
+            return None
+        return f"graphs would take {self.spent_s:.1f} s to capture and save {saved_s:.1f} s"
+
+
+def _try_fixed(
+    backend: Backend, rows: Tensor, logits: Callable[[Tensor], Tensor], repeats: int
+) -> _Trial:
+    """Run eager steps, then fixed ones. Raises RuntimeError if the device refuses graphs."""
+    backend.fixed = False
+    eager = _time_steps(backend, rows, logits, repeats)
+    backend.fixed = True
+    fixed = _time_steps(backend, rows, logits, repeats)
+    if backend.runner.refused is not None:
+        raise RuntimeError(backend.runner.refused)
+    drawback = _drawback_of_fixed(eager, fixed, tie_nats(str(backend.dtype).removeprefix("torch.")))
+    saved_s, first_s = (a - fixed.each_s for a in (eager.each_s, fixed.first_s))
+    n = len(_SHAPES)
+    return _Trial(drawback, saved_s / n, first_s / n * _GRAPHS_A_LANE)
+
+
+def _kept_trial(backend: Backend, run: Callable[[], _Trial]) -> _Trial:
+    """Return the trial of such a backend from its file, or run it: a device that is lent comes with
+    a process that remembers nothing, and each trial takes of a visitor's seconds.
+    """
+    device = backend.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    of = type(backend).__name__, backend.n_bytes, str(backend.dtype)
+    facts = name, torch.__version__, *of, _Trial._fields
+    file = places.cache() / f"steps-{sha256(repr(facts).encode()).hexdigest()[:16]}.json"
+    with suppress(OSError):
+        return _Trial(*json.loads(file.read_text(encoding="utf-8")))
+    trial = run()
+    with suppress(OSError):  # of a folder that nobody may write: the next call tries again
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_suffix(f".{os.getpid()}")
+        part.write_text(json.dumps(trial), encoding="utf-8")
+        part.replace(file)
+    return trial
 
 
 def _drawback_of_fixed(eager: _TrialResult, fixed: _TrialResult, tie_nats: float) -> str | None:

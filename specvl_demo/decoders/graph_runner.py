@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 LEAST_ROWS = 512
+FREE_SHARE, MOST_FREE_ROWS = 0.02, 2048
+"""# choice: unused rows that a step may read, as a share of its weights' bytes, and in number. Most
+questions about a photograph are then of one size for 7B models with shared heads.
+"""
 
 
 class GraphCache(KVCache):
@@ -138,7 +142,7 @@ class GraphRunner:
         shapes: What will be captured: of the caches that lack least of it, the one with the fewest
             graphs is taken, so that others are left to lanes that need them.
         """
-        span = _round_up_rows(room + BUCKETS[-1])
+        span = round_up_rows(room + BUCKETS[-1], backend)
         fitting = [
             cache for cache in self.free if (cache.batch, cache.buffer_rows) == (batch, span)
         ]
@@ -229,9 +233,13 @@ class GraphRunner:
             cache.at = None
 
 
-def _round_up_rows(rows: int) -> int:
-    """Round rows up to one of four sizes per power of two: similar requests share caches."""
-    quarter = LEAST_ROWS // 4
-    while 8 * quarter < rows:
-        quarter *= 2
-    return max(LEAST_ROWS, -(-rows // quarter) * quarter)
+def round_up_rows(rows: int, backend: Backend) -> int:
+    """Round rows up so that similar requests share caches and graphs: to one of four sizes per
+    power of two, or of fewer, if reading the rows that are added costs a step hardly anything.
+    """
+    row_bytes = sum(2 * layer.heads * layer.width for layer in backend.layouts())
+    free = FREE_SHARE * backend.n_bytes / (row_bytes * backend.dtype.itemsize)
+    part = LEAST_ROWS // 4
+    while 8 * part < rows or (part < MOST_FREE_ROWS and 2 * part <= free):
+        part *= 2
+    return max(LEAST_ROWS, -(-rows // part) * part)

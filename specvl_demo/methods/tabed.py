@@ -17,6 +17,7 @@ from torch import Tensor
 
 from specvl_demo.core import highest
 from specvl_demo.core.sampling import warp_logits
+from specvl_demo.core.transfer import to_host_later
 from specvl_demo.core.types import LaneStart
 from specvl_demo.decoders.layer_stack import weigh_mixtures
 from specvl_demo.methods.base import TREE, Method, Part, register
@@ -92,6 +93,7 @@ class Mixture(Mixer):
         self._sums = self.grid.new_zeros(2, len(grid))
         # Where the grid gives all weight to one view, in the order of views.
         self._alone = self.grid.argmax(0)
+        self._set_weights(self.weights)
 
     def update(self, logp: Tensor, logits: Tensor, tokens: Sequence[int]) -> None:
         """Add a round's verified positions and compute the next round's weights.
@@ -105,20 +107,23 @@ class Mixture(Mixer):
         # choice: the distribution that the target samples from, after temperature and cuts (as in
         # the reference).
         logits = warp_logits(logits[:, : logp.shape[-1]], self._sampling)
-        statistics = self._view_statistics
+        weights, statistics = None, self._view_statistics
         if self._by_grid:
-            best = weigh_mixtures(self._sums, self.grid, logp, logits, _LIKELY, _RIVALS)
-            if best is not None:
-                self.weights = best
-                return
+            weights = weigh_mixtures(self._sums, self.grid, logp, logits, _LIKELY, _RIVALS)
             statistics = self._grid_statistics
-        self._sums += torch.stack(statistics(logp.transpose(0, 1), logits.softmax(-1))).sum(1)
-        self.weights = self._solve_weights()
+        if weights is None:
+            self._sums += torch.stack(statistics(logp.transpose(0, 1), logits.softmax(-1))).sum(1)
+            weights = self._solve_weights()
+        self._set_weights(weights)
+
+    def _set_weights(self, weights: Tensor) -> None:
+        self.weights = weights
+        # Read in the next round's notes, after the verdict has waited for a GPU.
+        self._told = to_host_later(torch.stack((weights, self._sums[0, self._alone])))
 
     def round_notes(self) -> Mapping[str, Any]:
         """Return this round's `weights` by view, and how often each was right, of `counted`."""
-        # In one read, which waits for a GPU.
-        weights, counts = torch.stack((self.weights, self._sums[0, self._alone])).tolist()
+        weights, counts = self._told.tolist()
         notes = {"weights": dict(zip(self.views, weights)), "counted": self._counted}
         if self._counted:
             notes["matches"] = dict(zip(self.views, map(int, counts)))

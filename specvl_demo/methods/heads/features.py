@@ -46,6 +46,7 @@ from specvl_demo.methods.heads.checkpoints import FORMATS, Head, HeadFormat, ope
 from specvl_demo.methods.level_calls import LevelCalls
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS
 
+_TABLE, _HEAD = "embed_tokens.weight", "lm_head.weight"
 IMPORTANCE_ROWS = 64
 """How many of the prompt's last rows determine, by their attention, which visual tokens matter."""
 
@@ -82,7 +83,11 @@ class TrainedHead(Backend):
         self._geometry = head.geometry
         self._rotary = Rotary(head.geometry, decoder.device)
         self.output = _output_head(head, decoder)
-        self._table = head.tensors.get("embed_tokens.weight")
+        self._table = head.tensors.get(_TABLE)
+        ids = self.output.ids
+        tables = (self.vocab if ids is None else len(ids)) * self.width
+        rest = (part.numel() for name, part in head.tensors.items() if name not in (_TABLE, _HEAD))
+        self.n_bytes = self.dtype.itemsize * sum(rest, tables)
 
     @property
     def device(self) -> torch.device:
@@ -146,14 +151,14 @@ def _output_head(head: Head, decoder: LanguageBackend) -> OutputHead:
     """Return the head's own output head, the target's, or rows of it that it was trained with."""
     tensors = head.tensors
     vocab = decoder.vocab
-    if "lm_head.weight" not in tensors:
+    if _HEAD not in tensors:
         if "d2t" in tensors:
             raise ValueError(f"{head.source} has d2t, a draft vocabulary, but lacks lm_head.weight")
         if (ids := tensors.get(DRAFT_IDS)) is None:
             return decoder.output
         ids = checked_ids(ids, vocab, head.source).to(decoder.device)
         return OutputHead(decoder.output_head_rows(ids), vocab, ids)
-    rows = tensors["lm_head.weight"]
+    rows = tensors[_HEAD]
     output = OutputHead(PackedLinear(rows, bits=8), len(rows))
     if "d2t" not in tensors:
         return output
