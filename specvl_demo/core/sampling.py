@@ -28,7 +28,7 @@ from torch import Tensor
 from specvl_demo.core import highest
 from specvl_demo.core.noise import Noise
 from specvl_demo.core.transfer import to_device
-from specvl_demo.core.tree import DraftTree
+from specvl_demo.core.tree import DraftTree, GrownTree
 from specvl_demo.options import NEW_TOKENS, Sampling
 
 COUPLED = 0.85
@@ -258,16 +258,18 @@ class Level(NamedTuple):
         scores: By which they are ordered: `logp`, unless tokens are drawn.
         places: Which of all tokens found after the drafter's rows the node itself is, where it
             chose what it fed.
+        tree: What it chose of them, where it did (`Growth.nodes`).
     """
 
     tokens: Tensor
     logp: Tensor
     scores: Tensor
     places: Tensor | None = None
+    tree: GrownTree | None = None
 
     def read(self) -> list[list[list[Any]]]:
         """Return the parts' numbers, from a GPU in one transfer: float64 holds ids exactly."""
-        parts = [part for part in self if part is not None]
+        parts = [part for part in self[:4] if part is not None]
         if self.tokens.device.type == "cpu":
             return [part.tolist() for part in parts]
         tokens, *others = torch.stack([part.double() for part in parts]).tolist()

@@ -7,6 +7,8 @@ memory is queued like a kernel.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,11 +22,32 @@ def to_device(numbers: Sequence[int] | Tensor, device: torch.device) -> Tensor:
     return host.pin_memory().to(device, non_blocking=True)
 
 
-def to_host_later(x: Tensor) -> Tensor:
-    """Return the numbers on the host, to be read once something else has waited for the device."""
-    if x.device.type != "cuda":
-        return x
-    return torch.empty_like(x, device="cpu", pin_memory=True).copy_(x, non_blocking=True)
+class HostCopy(Sequence[Any]):
+    """A tensor's numbers [n], on their way to the host, which waits when it first reads one: not at
+    all if it has waited for something later.
+    """
+
+    _arrival: torch.cuda.Event | None = None
+
+    def __init__(self, numbers: Tensor) -> None:
+        self._host = numbers
+        if numbers.is_cuda:
+            self._host = torch.empty_like(numbers, device="cpu", pin_memory=True)
+            self._host.copy_(numbers, non_blocking=True)
+            self._arrival = torch.cuda.Event()
+            self._arrival.record(torch.cuda.current_stream(numbers.device))
+
+    @cached_property
+    def _numbers(self) -> list[Any]:
+        if self._arrival is not None:
+            self._arrival.synchronize()
+        return self._host.tolist()
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._numbers[at]
+
+    def __len__(self) -> int:
+        return len(self._host)
 
 
 def as_index(at: Sequence[int], device: torch.device) -> Tensor | slice:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from typing import Any
+from functools import cached_property, lru_cache, partial
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specvl_demo.core.transfer import to_device
+from specvl_demo.core.transfer import HostCopy, to_device
 
 _MAX_CACHED = 2**18
 """Size, in numbers, of the largest mask that is cached."""
@@ -40,7 +40,7 @@ class TreeShape:
         return len(self.parent)
 
     @cached_property
-    def depth(self) -> tuple[int, ...]:
+    def depth(self) -> Sequence[int]:
         """Depth of every node, root 0."""
         depth: list[int] = []
         for parent in self.parent:
@@ -79,6 +79,10 @@ class TreeShape:
             path.append(self.parent[path[-1]])
         return path[::-1]
 
+    def ancestors_on(self, device: torch.device) -> Tensor:
+        """Return ancestors [T, T] bool on a device."""
+        return to_device(self.ancestors, device)
+
     def depth_on(self, device: torch.device) -> Tensor:
         """Return depth [T] int64 on a device, cached."""
         return self._cached(("depth", device), lambda: to_device(self.depth, device))
@@ -112,9 +116,9 @@ class TreeShape:
         if mask is None or mask.shape[1] < length + size:
             room = -(-(length + 1) // 256) * 256
             small = size * (room + size) <= _MAX_CACHED
-            among = torch.zeros(size, size, dtype=dtype)
-            among.masked_fill_(~self.ancestors, torch.finfo(dtype).min)
-            mask = F.pad(to_device(among, device), (room if small else length, 0))
+            among = torch.zeros(size, size, dtype=dtype, device=device)
+            among.masked_fill_(~self.ancestors_on(device), torch.finfo(dtype).min)
+            mask = F.pad(among, (room if small else length, 0))
             if small:
                 self._tensors[("mask", dtype, device)] = mask
         return mask[:, mask.shape[1] - size - length :]
@@ -127,6 +131,79 @@ class TreeShape:
         if key not in self._tensors:
             self._tensors[key] = make()
         return self._tensors[key]
+
+
+class GrownTree(NamedTuple):
+    """A tree that was chosen on a device: of the drafter's tokens those of T - 1 nodes, and their
+    log-probabilities; parents, the root's being itself, and the drafter's rows [T], see
+    `DraftTree`; ancestors [T, T] and depths [T], see `TreeShape`.
+    """
+
+    tokens: Tensor
+    logp: Tensor
+    parent: Tensor
+    rows: Tensor
+    ancestors: Tensor
+    depth: Tensor
+
+    @classmethod
+    def choose(
+        cls, tokens: Tensor, logp: Tensor, scores: Tensor, places: Tensor, size: int, levels: int
+    ) -> GrownTree:
+        """Return the tree of the likeliest paths, without reading a number on the host.
+
+        Args:
+            tokens, logp, scores: The k tokens found after each fed node, their log-probabilities
+                and those of their paths [fed, k].
+            places: [fed] which of all tokens a fed node is; the first one is the root.
+            size: T.
+            levels: Of nodes below the root, at most.
+        """
+        # 1. Of equal paths the earlier ones: a parent's is never less likely than its child's.
+        best = scores.flatten().argsort(descending=True, stable=True)[: size - 1].sort().values
+        # 2. Which node, and which of the drafter's rows, each of all tokens is.
+        count = partial(torch.arange, 1, device=best.device)
+        node = torch.zeros(scores.numel(), dtype=torch.int64, device=best.device)
+        row = node.sub(1).scatter(0, places[1:], count(len(places)))
+        node = node.scatter(0, best, count(1 + len(best)))
+        parent = F.pad(node.take(places[1:]), (1, 0)).take(best // tokens.shape[1])
+        # 3. Both begin with the root. Each product doubles how far up ancestors are known.
+        parent, rows = F.pad(parent, (1, 0)), F.pad(row.take(best), (1, 0))
+        above = torch.eye(len(parent), device=best.device).scatter(1, parent[:, None], 1.0)
+        for _ in range((levels - 1).bit_length()):
+            above = (above @ above).clamp_max(1)
+        every = tokens.take(best), F.pad(logp.take(best), (1, 0)), parent, rows
+        return cls(*every, above > 0, above.sum(-1).long() - 1)
+
+
+class DeviceShape(TreeShape):
+    """The shape of a grown tree, which is scored on its device before the host knows it."""
+
+    def __init__(self, tree: GrownTree) -> None:
+        self.__dict__ |= {"_tree": tree, "_late": HostCopy(tree.parent)}
+
+    _tree: GrownTree
+    _late: HostCopy
+
+    def __len__(self) -> int:
+        return len(self._late)
+
+    @cached_property
+    def parent(self) -> tuple[int, ...]:
+        return (-1, *self._late[1:])
+
+    @cached_property
+    def depth(self) -> Sequence[int]:
+        return HostCopy(self._tree.depth)
+
+    def ancestors_on(self, device: torch.device) -> Tensor:
+        return self._tree.ancestors.to(device)
+
+    def depth_on(self, device: torch.device) -> Tensor:
+        return self._tree.depth.to(device)
+
+    def parent_on(self, device: torch.device) -> Tensor:
+        return self._tree.parent.to(device)
 
 
 @lru_cache(maxsize=64)

@@ -279,11 +279,13 @@ class Context:
 
 class Growth(NamedTuple):
     """How trees grow by themselves: k tokens are found after each fed node, and numbered as they
-    come; of those found after a level these are fed next, or so many of the likeliest paths.
+    come; of those found after a level these are fed next, or so many of the likeliest paths. Of all
+    paths the likeliest are the tree, which has so many nodes with its root; 0 leaves it open.
     """
 
     k: int
     fed: tuple[int | tuple[int, ...], ...]
+    nodes: int = 0
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from specvl_demo.core import highest
 from specvl_demo.core.transfer import to_device
+from specvl_demo.core.tree import GrownTree
 from specvl_demo.core.types import AuxRequest, Growth, LaneStart, Vocabulary
 from specvl_demo.decoders.batch_invariance import MAX_NODES, padded_rows
 from specvl_demo.decoders.forward import AuxStates, ForwardInput
@@ -169,12 +170,13 @@ class DraftStep(GraphStep):
         weights: [m] of the sequences in their mixture.
         made: Of every fed node: which of all tokens found after nodes it is [nodes]; the tokens
             found after it and their log-probabilities [nodes, k]; all log-probabilities, by
-            sequence [nodes, m, R]. Valid until the next run of this step.
+            sequence [nodes, m, R]; then what `GrownTree` has, if it has a size. Valid until the
+            next run of this step.
     """
 
     def __init__(self, shape: StepShape, backend: Backend, cache: GraphCache) -> None:
         assert shape.tree is not None
-        (self._k, fed), vocabulary = shape.tree
+        (self._k, fed, self._size), vocabulary = shape.tree
         device = backend.device
         self._fed = [n if isinstance(n, int) else to_device(n, device) for n in fed]
         # Kept, since a graph reads tensors of it.
@@ -202,8 +204,9 @@ class DraftStep(GraphStep):
         unseen = (columns > at[:, None]) | (columns < padding[..., None])
         low = torch.finfo(backend.dtype).min
         tokens, features, root = self.tokens, self.features, late[None]
-        place = paths = torch.zeros_like(root)
-        made, row = [], 0
+        place = torch.zeros_like(root)
+        paths = self.weights.new_zeros(1)
+        made, every, row = [], [], 0
         for level, next_fed in enumerate((*self._fed, None), 1):
             # 1. Feed the level.
             cache.at = at
@@ -222,16 +225,19 @@ class DraftStep(GraphStep):
             # 2. The likeliest tokens after each node.
             log_probs = self._log_probs.row_log_probs(hidden)
             logp, ids = highest.topk(self._log_probs.mixed(log_probs, self.weights), self._k)
+            scores = logp + paths[:, None]
             made.append((place, ids, logp, log_probs.transpose(0, 1)))
+            every.append(scores)
             if next_fed is None:
                 break
             # 3. What is fed next.
             first = row * self._k
             if isinstance(next_fed, int):
-                paths, chosen = (logp + paths[:, None]).flatten().topk(next_fed)
+                chosen = scores.flatten().topk(next_fed).indices
                 place = first + chosen
             else:
                 place, chosen = next_fed, next_fed - first
+            paths = scores.take(chosen)
             above = chosen // self._k
             row += len(tokens)
             tokens = ids.flatten().index_select(0, chosen)
@@ -240,8 +246,14 @@ class DraftStep(GraphStep):
             at = start + row + columns[: len(place)]
             unseen = unseen.index_select(1, above) & (columns != at[:, None])
         # Into memory of the first run, before the capture: no other graph uses it.
-        parts = zip(zip(*made), self.made or [None] * 4)
-        self.made = [torch.cat(part, out=out) for part, out in parts]
+        parts: list[Any] = [*zip(*made)]
+        if self._size:
+            ids, logp, scores, places = map(torch.cat, (*parts[1:3], every, parts[0]))
+            levels = 1 + len(self._fed)
+            tree = GrownTree.choose(ids, logp, scores, places, self._size, levels)
+            parts += [(part,) for part in tree]
+        outs = self.made or [None] * len(parts)
+        self.made = [torch.cat(part, out=out) for part, out in zip(parts, outs)]
 
 
 class GraphMemory:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specvl_demo.core.sampling import Level
 from specvl_demo.core.transfer import as_index, to_device
-from specvl_demo.core.tree import DraftTree
+from specvl_demo.core.tree import DraftTree, GrownTree
 from specvl_demo.core.types import Drafter, LaneStart, LevelRequest, Verdict
 from specvl_demo.decoders.graphs import draft_shapes
 from specvl_demo.decoders.layer_stack import LevelDrafter
@@ -86,16 +86,17 @@ class LevelCalls(Drafter):
             return super().draft_level(request)
         sequence = self._sequence
         fed = self._as_fed(request.tokens, request.parents)
-        places = None
+        places = tree = None
         if levels is None:
             made = sequence.draft_tree(self._shapes[0], fed, self._inputs())
-            places, ids, logp, log_probs = made
+            places, ids, logp, log_probs, *chosen = made
             places = places[:, None].expand_as(ids)
+            tree = GrownTree(*chosen) if chosen else None
         else:
             ids, logp = sequence.draft_levels(levels, fed, request, **self._inputs())
             log_probs = levels.log_probs[: sequence.fed]
         self._log_probs = [log_probs.transpose(0, 1)]
-        return Level(ids, logp, logp, places)
+        return Level(ids, logp, logp, places, tree)
 
     def _as_fed(self, tokens: Tensor, parents: Sequence[int]) -> Tensor:
         """Return tokens as they are fed: with pending ones before a root, which begins a round. For

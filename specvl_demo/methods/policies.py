@@ -17,8 +17,15 @@ import torch
 from torch import Tensor
 
 from specvl_demo.core.sampling import Sampler
-from specvl_demo.core.transfer import to_device
-from specvl_demo.core.tree import DraftTree, TreeShape, chain, shape_of, shape_of_rank_paths
+from specvl_demo.core.transfer import HostCopy, to_device
+from specvl_demo.core.tree import (
+    DeviceShape,
+    DraftTree,
+    TreeShape,
+    chain,
+    shape_of,
+    shape_of_rank_paths,
+)
 from specvl_demo.core.types import Drafter, Growth, LevelRequest, Policy
 from specvl_demo.methods import base
 from specvl_demo.methods.base import TREE, Part
@@ -358,14 +365,24 @@ class BestFirst(Policy):
         self.max_fed = 1 + self.loops * self.width
 
     def growth(self) -> Growth:
-        return Growth(self.width, (self.width,) * self.loops)
+        size = 0 if self.worth else self.max_nodes
+        return Growth(self.width, (self.width,) * self.loops, size)
 
     def propose(
         self, drafter: Drafter, root: Tensor, room: int, draws: Sampler | None = None
     ) -> DraftTree:
         """Draft a tree at most min(loops + 1, room) deep."""
-        request = LevelRequest(root, (-1,), self.width, 0, draws, min(self.loops + 1, room))
-        return grow_tree(self, drafter, request, self.width)
+        levels = min(self.loops + 1, room)
+        request = LevelRequest(root, (-1,), self.width, 0, draws, levels)
+        if not drafter.grows or self.worth is not None or levels <= self.loops:
+            return grow_tree(self, drafter, request, self.width)
+        # It chose the tree itself, of all levels.
+        level = drafter.draft_level(request)
+        tree = level and level.tree
+        if tree is None:
+            return DraftTree(root, chain(0))
+        tokens = torch.cat((root.to(tree.tokens.device), tree.tokens))
+        return DraftTree(tokens, DeviceShape(tree), tree.logp, HostCopy(tree.rows))
 
 
 BEST_FIRST = Part(

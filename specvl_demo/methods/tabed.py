@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specvl_demo.core import highest
 from specvl_demo.core.sampling import warp_logits
-from specvl_demo.core.transfer import to_host_later
+from specvl_demo.core.transfer import HostCopy
 from specvl_demo.core.types import LaneStart
 from specvl_demo.decoders.layer_stack import weigh_mixtures
 from specvl_demo.methods.base import TREE, Method, Part, register
@@ -118,12 +118,12 @@ class Mixture(Mixer):
 
     def _set_weights(self, weights: Tensor) -> None:
         self.weights = weights
-        # Read in the next round's notes, after the verdict has waited for a GPU.
-        self._told = to_host_later(torch.stack((weights, self._sums[0, self._alone])))
+        self._last_figures = HostCopy(torch.cat((weights, self._sums[0, self._alone])))
 
     def round_notes(self) -> Mapping[str, Any]:
         """Return this round's `weights` by view, and how often each was right, of `counted`."""
-        weights, counts = self._told.tolist()
+        m = len(self.views)
+        weights, counts = self._last_figures[:m], self._last_figures[m:]
         notes = {"weights": dict(zip(self.views, weights)), "counted": self._counted}
         if self._counted:
             notes["matches"] = dict(zip(self.views, map(int, counts)))

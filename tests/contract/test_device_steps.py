@@ -50,7 +50,7 @@ cuda = pytest.fixture(graphs_on_the_processor)
 SPAN = 300
 SHAPES = [StepShape(1, (), 0), StepShape(8, (0, 2), 0), StepShape(8, (1,), MAX_NODES)]
 """A plain step, a tree that keeps layer states, and an exact one that does."""
-TREE = StepShape(4, (), 0, (Growth(2, (2, (2, 5), 1)), Vocabulary(30, (5,))))
+TREE = StepShape(4, (), 0, (Growth(2, (2, (2, 5), 1), 6), Vocabulary(30, (5,))))
 """A step that drafts a tree of six fed nodes."""
 
 
@@ -87,7 +87,7 @@ def test_steps_of_every_family_stay_on_the_device(name: str):
         for shape in SHAPES:
             hidden = compute(with_graphs(inner), shape)
             assert hidden.shape == (1, shape.rows, inner.width)
-        assert inner.window or compute(inner, TREE) == [6] * 4
+        assert inner.window or compute(inner, TREE) == [6] * 4 + [5] + [6] * 5
 
 
 def test_logits_are_not_rounded_to_half_precision():
@@ -144,7 +144,7 @@ def test_steps_of_every_head_stay_on_the_device(kind: str, deep: HFDecoder):
     assert made.fixed
     for rows in (1, 8):
         assert compute(made, StepShape(rows, (), 0)).shape == (1, rows, made.width)
-    assert kind == "dflash" or compute(made, TREE) == [6] * 4
+    assert kind == "dflash" or compute(made, TREE) == [6] * 4 + [5] + [6] * 5
 
 
 def test_a_dflash_block_is_drafted_without_waiting_for_the_device(deep: HFDecoder):
