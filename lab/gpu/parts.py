@@ -147,8 +147,7 @@ class Asking:
     def peer(self, name: str) -> Row:
         """Return the figures of one of the library's ways, beside AR's."""
         library = LibraryPeers(self.loaded.models, [name], [])
-        config = self.target.vlm.model.generation_config
-        config.cache_implementation = "static" if name == COMPILED else None
+        library.cache = "static" if name == COMPILED else library.cache
         answers = []
         for request in (self._requests[0], *self._requests[:2]):
             answer = library.decode_answer(name, request)

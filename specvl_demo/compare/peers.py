@@ -38,7 +38,11 @@ class _EmissionTimes(BaseStreamer):
 
 
 class LibraryPeers:
-    """The library's ways of decoding that run here. notes: on each, or why it does not run."""
+    """The library's ways of decoding that run here. notes: on each, or why it does not run. cache:
+    By the library's name; with an assistant it is always dynamic.
+    """
+
+    cache = "dynamic"
 
     def __init__(self, models: Models, names: Sequence[str], choices: Sequence[Choice]) -> None:
         self._models = models
@@ -62,14 +66,14 @@ class LibraryPeers:
     @torch.inference_mode()
     def _generate(self, assisted: bool, request: Request) -> Answer:
         """Run greedy `model.generate`, with or without the small drafter."""
-        more: dict[str, Any] = {}
+        more: dict[str, Any] = {"cache_implementation": self.cache}
         if assisted:
             assistant = self._models.drafter("small").model
             config = assistant.generation_config
             config.num_assistant_tokens = self.gamma
             config.num_assistant_tokens_schedule = "constant"
             config.assistant_confidence_threshold = 0.0
-            more["assistant_model"] = assistant
+            more = {"assistant_model": assistant}
         model: Any = self._models.target.vlm.model
         plain = hub.BY_OPTION | hub.UNAPPLIED
         inputs = BatchFeature(dict(request.prompt.inputs)).to(model.device, model.dtype)
@@ -79,7 +83,6 @@ class LibraryPeers:
             **inputs,
             max_new_tokens=request.max_new_tokens,
             do_sample=False,
-            cache_implementation="dynamic",
             streamer=watch,
             # The same decoding as the other rows': without penalties, and with their ends.
             **{
