@@ -118,7 +118,12 @@ def pairs() -> str:
     lines = [" | ".join(heads), " | ".join(["---", *["--:"] * (len(heads) - 1)])]
     for title, name in PAIRS.items():
         record = _record(name)
-        rows = [row for row in _own(record) if row["identical_to_ar"]]
+        drafts = {row["method"]: row.get("drafts") for row in page_of(record).tables[0][1]}
+        rows = [
+            row | {"drafts": drafts[row["method"]]}
+            for row in _own(record)
+            if row["identical_to_ar"]
+        ]
         if name in BY_KIND:
             pair = title.partition(":")[0]
             pictures = rows[0]["by_kind"].keys() - {PLAIN}
@@ -141,7 +146,8 @@ def _fastest(title: str, lossless: list[dict[str, Any]]) -> str:
     plain = next(row["tokens_per_s"] for row in lossless if row["method"] == "ar")
     library = best.get("speedup_vs_hf_generate")
     last = _interval(best) or "", "" if library is None else _rounded(library)
-    return " | ".join((title, _rounded(plain), f"`{best['method']}`", *figures, *last))
+    method = f"`{best['method']}`, {best['drafts']}"
+    return " | ".join((title, _rounded(plain), method, *figures, *last))
 
 
 def _of_kinds(rows: list[dict[str, Any]], kinds: Collection[str]) -> list[dict[str, Any]]:
@@ -154,9 +160,10 @@ def _of_kinds(rows: list[dict[str, Any]], kinds: Collection[str]) -> list[dict[s
             tokens / sum(part["tokens"] / part[column] for part in parts)
             for column in ("tokens_per_s", "tau")
         )
-        made.append({"method": row["method"], "tokens_per_s": rate, "tau": tau})
+        made.append(row | {"tokens_per_s": rate, "tau": tau})
     plain = next(row["tokens_per_s"] for row in made if row["method"] == "ar")
-    return [row | {"speedup_vs_ar": row["tokens_per_s"] / plain} for row in made]
+    own = {"interval": None, "speedup_vs_hf_generate": None}
+    return [row | own | {"speedup_vs_ar": row["tokens_per_s"] / plain} for row in made]
 
 
 def processors() -> str:
