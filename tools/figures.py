@@ -1,4 +1,4 @@
-"""Writes the figures of the documents from their records.
+"""Writes the figures of the documents, and what Compare shows first, from their records.
 
     python tools/figures.py            rewrite every marked figure
     python tools/figures.py --check    exit code 1, and the lines that differ from their record
@@ -30,6 +30,8 @@ from specvl_demo.compare.report import DRAWS, LIBRARY, page_of  # noqa: E402
 from specvl_demo.report import tables  # noqa: E402
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMPARISON = ROOT / "examples" / "comparison.json"
+COMPARED = {"ar", "tabed", "sage", "lvspec", "hivis", "dream", "chain", "hf-generate"}
 PAIRS = {"pocket: drawn scenes": "performance", "photo: photographs": "photo"}
 """The record of each shipped pair."""
 TABLE = re.compile(r"(<!-- pairs:begin -->\n).*(<!-- pairs:end -->)", re.S)
@@ -232,15 +234,24 @@ def written(text: str) -> str:
     return MARKED.sub(anew, text)
 
 
+def comparison() -> str:
+    """Return what Compare shows first: of the photo pair's record the papers' methods."""
+    record = _record("photo")
+    record["rows"] = [row for row in record["rows"] if row["method"] in COMPARED]
+    methods = record["settings"]["methods"]
+    record["settings"]["methods"] = {name: methods[name] for name in methods if name in COMPARED}
+    return json.dumps(record) + "\n"
+
+
 def main(check: bool) -> int:
     stale = 0
-    for path in DOCUMENTS:
+    for path in (*DOCUMENTS, COMPARISON):
         text = path.read_text(encoding="utf-8")
-        now = written(text)
+        now = comparison() if path == COMPARISON else written(text)
         for line in ndiff(text.splitlines(), now.splitlines()):
             if line[0] in "+-":
                 stale += 1
-                print(f"{path.relative_to(ROOT)}: {line}")
+                print(f"{path.relative_to(ROOT)}: {line[:1000]}")
         if not check:
             path.write_text(now, encoding="utf-8")
     return int(check and stale > 0)
