@@ -134,6 +134,8 @@ def test_a_shared_race_runs_its_charts_and_nothing_else(page, tmp_path: Path):
     path.write_text(html.race_page(lanes), encoding="utf-8")
     page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
     page.goto(path.as_uri())
+    expect(page.locator(".vl-race-head .vl-badge")).to_have_text("Saved race")
+    expect(page.locator(".vl-track caption")).to_contain_text("Lanes take turns")
     page.locator(".vl-charts .vl-chart").last.scroll_into_view_if_needed()
     expect(page.locator(".js-plotly-plot svg.main-svg").first).to_be_visible()
     assert "<script>" in page.locator(".vl-lane .vl-text").first.inner_text()

@@ -34,7 +34,7 @@ race.on('shown', () => point(race));
 const records = parse(written);
 const { facts: machine, compared } = known;
 const { question } = first(records).notes ?? {};
-race.show(records, { source: 'recorded', question, machine, compared });
+race.show(records, { source: 'saved', question, machine, compared });
 point(race);
 
 const earlier = known.earlier.map(({ question: asked, answer }) =>

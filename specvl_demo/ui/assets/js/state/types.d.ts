@@ -88,8 +88,9 @@ interface Recorded {
 
 /** What the page knows of the race that it shows, besides its records. */
 interface Meta {
-  /** 'live': a visitor's own; 'ended': one that wrote nothing; 'recorded': from an example or a file. */
-  source?: 'live' | 'ended' | 'recorded';
+  /** 'live': a visitor's own; 'ended': one that wrote nothing; 'recorded': from an example or a file;
+   *  'saved': of the file that this page is. */
+  source?: 'live' | 'ended' | 'recorded' | 'saved';
   question?: string;
   machine?: string;
   /** `Form.key` of the request that it answers: if it is another one than the form's, the race is outdated. */

@@ -18,6 +18,7 @@ export function raceHead(race, replay, on) {
       recorded: file ? W.run.opened : W.run.recorded,
       live: over ? W.run.yours : W.run.live,
       ended: W.run.yours,
+      saved: W.run.saved,
     };
     badge.className = `vl-badge ${over ? '' : (source ?? '')}`;
     badge.title = source === 'recorded' ? W.run.recordedOn(machine, recorded) : '';

@@ -502,6 +502,7 @@ export const W = {
     opened: 'From a file',
     live: 'Live',
     yours: 'Your race',
+    saved: 'Saved race',
     recordedOn: (machine, { when = '', processor = '' } = {}) =>
       `Recorded${when ? ` on ${when}` : ''} on ${processor ? `${processor}, ` : ''}${machine}. On another processor live numbers may differ, and where tokens nearly tie, the answer.`,
     queue: (place) => `Waiting: ${place === 1 ? 'you are next' : `number ${place} in line`}.`,
