@@ -156,24 +156,25 @@ def timing_doubt(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
     )
     times = compare_with_ar(lane, ar)
     about = times.rough_speedup
-    if load > MAX_LOAD:
-        why: str | None = f"{who} kept {fixed(100 * load, 0)} % of the machine busy"
-    elif few:
+    impossible = times.why_doubtful()
+    whys = [f"{who} kept {fixed(100 * load, 0)} % of the machine busy"] * (load > MAX_LOAD)
+    if impossible:
+        whys.append(f"by tokens/s {impossible}: this one is of typical (median) rounds")
+    if few and not whys:
         return Doubt("short", few, tokens=tokens, about=about)
-    else:
-        why = times.why_doubtful() or _jitter_sentence(ar)
-    if why is None:
+    why = "; ".join(whys) or _jitter_sentence(ar)
+    if not why:
         return None
     sentence = "; ".join(filter(None, (f"timing disturbed ({why})", few)))
     return Doubt("disturbed", sentence, load=load, about=about)
 
 
-def _jitter_sentence(ar: LaneRecords) -> str | None:
-    """Return how far apart AR's steps lie if that is too far to time it; None otherwise."""
+def _jitter_sentence(ar: LaneRecords) -> str:
+    """Return how far apart AR's steps lie if that is too far to time it; "" otherwise."""
     steps = sorted(r.seconds for r in ar.rounds)
     first, middle, third = (steps[part * len(steps) // 4] for part in (1, 2, 3))
     if len(steps) < MIN_TOKENS or third - first <= MAX_JITTER * middle:
-        return None
+        return ""
     return f"half of the AR steps lie outside {1e3 * first:.3g} to {1e3 * third:.3g} ms"
 
 

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 import * as fold from '../../specvl_demo/ui/assets/js/records/fold.js';
 import { point } from '../../specvl_demo/ui/assets/js/records/highlights.js';
-import { doubt, doubts } from '../../specvl_demo/ui/assets/js/records/verdict.js';
+import { differences, disturbed, doubt, doubts } from '../../specvl_demo/ui/assets/js/records/verdict.js';
 import { Race } from '../../specvl_demo/ui/assets/js/state/race.js';
 import { speedup } from '../../specvl_demo/ui/assets/js/views/charts.js';
 import { headline } from '../../specvl_demo/ui/assets/js/views/headline.js';
@@ -96,10 +96,10 @@ test('a running speedup compares by token, and ends at the table’s', () => {
   near(fold.speedupByToken(chain, ar, 1), 2);
   near(fold.speedupByToken(chain, ar, 2), 2);
   assert.equal(fold.speedupByToken(chain, ar, 0), null);
-  chain.end.again = [0.6]; // 0.2 s the first time
+  chain.close({ stop: 'length', again: [0.6] }); // 0.2 s the first time
   near(fold.speedupByToken(chain, ar, 2), 1);
   near(chain.totalsAfter(2).tokens_per_s, 10);
-  near(chain.totalsAfter(2).decode_s, 0.4);
+  near(chain.totalsAfter(2).clock_s, 0.4);
   for (const [name] of TRACES) {
     const [base, ...others] = shipped(name.split('.')[0]);
     for (const other of others.filter(({ tokens }) => tokens.length === base.tokens.length))
@@ -181,6 +181,40 @@ test('the fastest lane is pointed at, unless the visitor chose another', () => {
     point(race);
     assert.equal(race.focused.name, name);
   }
+});
+
+test('an answer that was decoded again has one time in replay, sentence and table', () => {
+  const list = [lane([{ own: 'x' }, { own: 'y' }], null, 'ar'), lane([{ kept: 'x', own: 'y' }], 'eos', 'sage')];
+  list[0].close({ stop: 'eos', again: [0.1, 0.1] }); // 0.2 s the first time
+  const race = compared(list);
+  near(race.duration, 0.4 / 3);
+  race.setHead(0.1);
+  assert.deepEqual(list.map((one) => race.over(one)), [false, true]);
+  assert.ok(headline(race)[0].includes(fmt.seconds(race.now(list[0]).clock_s * 2)));
+  race.slow = true;
+  near(race.making(list[0]).verified, (0.05 - 0.02) / 0.08); // half of the second step
+  race.setHead(0.4 / 3);
+  assert.ok(race.over(list[0]));
+});
+
+test('of a replay the sentence tells no unknown speed and no past', () => {
+  const race = compared([lane([{ own: 'x' }], 'eos', 'ar'), lane([{ kept: 'abc', own: 'x' }], 'eos', 'sage')]);
+  race.setHead(0);
+  assert.deepEqual(headline(race), ['A replay of 100 ms of writing. ']);
+});
+
+test('a stopped race stays hedged, and what AR had no time to write is no difference', () => {
+  const race = compared([lane([{ own: 'x' }], 'cancelled', 'ar'), lane([{ kept: 'ab', own: 'c' }], 'cancelled', 'lvspec')]);
+  const { compared: found } = race.meta;
+  found.cut = 'it was stopped';
+  assert.equal(disturbed(race), null);
+  const why = { kind: 'disturbed', sentence: 'others kept 66 % busy', load: 0.66 };
+  found.lanes.lvspec = { changes: [[0, 1, 0, 3]], doubt: why };
+  assert.deepEqual([disturbed(race), doubt(race, race.list[1]).kind], [why, 'cut']);
+  assert.match(headline(race)[0], /not compared.*others kept 66 % busy\.$/);
+  assert.equal(differences(race, race.list[1]), null);
+  for (const one of race.list) one.close({ stop: 'eos' });
+  assert.deepEqual(differences(race, race.list[1]).changes, [['x', 'abc']]);
 });
 
 test('what disturbed several lanes is told once, in the sentence and beside the chart; none is the fastest', () => {

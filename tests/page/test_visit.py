@@ -29,7 +29,7 @@ def test_the_landing_race_is_played_once_and_then_nothing_moves(opened):
     seconds, stretch = opened.evaluate("[specvl.race.duration, specvl.replay.stretch]")
     assert seconds * stretch == pytest.approx(8)
     expect(opened.locator(".vl-speed")).to_have_text(re.compile(r"^shown \d+(\.\d)?× slower$"))
-    expect(opened.locator(".vl-says .vl-headline")).to_contain_text("Writing took ")
+    expect(opened.locator(".vl-says .vl-headline")).to_contain_text("A replay of ")
     opened.wait_for_function("specvl.drawing.share > 0")  # what drawing it costs was measured
     opened.evaluate("specvl.replay.rate *= 20")  # the rest needs no watching
     opened.wait_for_function("specvl.race.finished && specvl.race.head === null")
@@ -102,7 +102,7 @@ def test_a_race_is_hardly_drawn_while_it_runs_and_then_played_back(opened):
     opened.wait_for_function("!specvl.form.running && specvl.replay.playing")
     # The answer stays readable: what is not written yet stands, faint, behind what is.
     sentence, answers, hidden, written = opened.evaluate(PLAYED_BACK)
-    assert re.match(r"Writing took .*; shown .* slower. .*: one at a time [\d.]+", sentence)
+    assert re.match(r"A replay of .*, .* slower. .*: one at a time [\d.]+", sentence)
     assert all(seen == whole for seen, whole in answers) and written and all(hidden)
 
 

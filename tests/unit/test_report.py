@@ -213,7 +213,9 @@ def timed(
         ({"lane_s": 0.3, "load": 0.5}, "timing disturbed (other programs kept 50 %"),
         ({"n": 4, "load": 0.3}, "kept 30 % of the machine busy); 4 tokens are too few to time; 20"),
         ({"lane_s": 0.3, "jitter": 1.0}, "half of the AR steps lie outside 100 to 200 ms"),
-        ({"lane_s": 0.01}, "a speedup of 20.00 is above τ 2.00, which is impossible"),
+        ({"lane_s": 0.01}, "(by tokens/s a speedup of 20.00 is above τ 2.00, which is impossible"),
+        ({"lane_s": 0.01, "load": 0.7}, "busy; by tokens/s a speedup of 20.00 is above τ 2.00"),
+        ({"lane_s": 0.01, "n": 4}, "impossible: this one is of typical (median) rounds); 4 tokens"),
     ],
 )
 def test_no_reason_is_given_that_the_measurement_does_not_carry(how: dict, part: str):

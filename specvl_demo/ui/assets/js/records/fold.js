@@ -45,7 +45,7 @@ export class Lane {
   rounds = [];
   /** @type {PlacedToken[]} */
   tokens = [];
-  totals = [ZERO]; // totals[k]: after k rounds
+  totals = [{ ...ZERO }]; // totals[k]: after k rounds
   /** @type {Piece[]} */
   pieces = [];
   whole = [0]; // whole[k]: complete pieces after k rounds
@@ -105,6 +105,12 @@ export class Lane {
   /** @param {End} end */
   close(end) {
     this.end = end;
+    // One clock everywhere: the mean timing's.
+    const { stretch } = this;
+    for (const t of this.totals) {
+      t.clock_s *= stretch;
+      for (const phase of PHASES) t[phase] *= stretch;
+    }
     if (!this.waiting) return;
     this.join(''); // the end of the answer, or a character that never became whole
     this.whole[this.whole.length - 1] = this.pieces.length;
@@ -130,13 +136,13 @@ export class Lane {
 
   /** The mean of all timings over the recorded one. */
   get stretch() {
-    const [first] = this.timings;
-    return this.timings.reduce((a, b) => a + b) / this.timings.length / first || 1;
+    const all = this.timings;
+    return all.reduce((a, b) => a + b) / all.length / all[0] || 1;
   }
 
   /** Seconds of every decoding of the answer. */
   get timings() {
-    return [this.totals.at(-1).clock_s, ...(this.end?.again ?? [])];
+    return [this.rounds.at(-1)?.clock_s ?? 0, ...(this.end?.again ?? [])];
   }
 
   /** Seconds before the first round. */
@@ -147,12 +153,10 @@ export class Lane {
   /** Totals after k rounds. @param {number} k */
   totalsAfter(k) {
     const t = this.totals[Math.min(k, this.rounds.length)];
-    const decode_s = t.clock_s * this.stretch;
     return {
       ...t,
-      decode_s,
       tau: t.n_rounds ? t.n_tokens / t.n_rounds : null,
-      tokens_per_s: decode_s > 0 ? t.n_tokens / decode_s : null,
+      tokens_per_s: t.clock_s > 0 ? t.n_tokens / t.clock_s : null,
     };
   }
 

@@ -9,7 +9,7 @@ export function learn(lane, base) {
   const b = base?.totalsAfter(Infinity);
   if (!rounds.length || !b?.n_rounds) return null;
   const t = lane.totalsAfter(Infinity);
-  const unit = b.decode_s / b.n_rounds / lane.stretch; // so that costs are those of the mean timing
+  const unit = b.clock_s / b.n_rounds;
   const verdicts = lane.tokens.map((token) => verdict(lane.rounds[token.round], token.at));
   const known = verdicts.filter(({ right }) => right !== null);
   if (!known.length) return null;
@@ -109,11 +109,14 @@ export function simulate(known, { quality, gamma, draft, row, requests }) {
 /** What rounds and drafted tokens cost a lane, and what that gains. */
 export function payOff(lane, base) {
   const { clock_s, n_drafted, n_rounds: n, tau } = lane.totalsAfter(Infinity);
-  const unit = base.decode_s / base.n_rounds / lane.stretch; // as in `learn`
+  const { stretch } = lane;
+  const unit = base.clock_s / base.n_rounds;
   if (!n_drafted || !(unit > 0)) return null;
   const rho = clock_s / n / unit;
   // Drafting, and what verification takes beyond an autoregressive step.
-  const seconds = lane.rounds.map((r) => r.draft_s + Math.max(0, r.verify_s - unit));
+  const seconds = lane.rounds.map(
+    (r) => stretch * r.draft_s + Math.max(0, stretch * r.verify_s - unit),
+  );
   const drafted = n_drafted / n;
   const perToken = mean(seconds) / drafted / unit;
   return { fixed: rho - perToken * drafted, perToken, drafted, tau, rho };

@@ -8,12 +8,18 @@ import { W } from '../words/words.js';
 export function doubt(race, lane) {
   const base = race.baseline;
   if (!base || lane === base) return null;
-  const { load, rules } = race;
-  if (!race.ended)
-    return load > rules.load ? { kind: 'disturbed', sentence: W.run.loaded(load), load } : null;
+  if (!race.ended) return disturbed(race);
   const { compared } = race.meta;
   if (!compared) return { kind: 'unknown', sentence: W.run.uncompared };
   return compared.cut ? { kind: 'cut', sentence: compared.cut } : compared.lanes[lane.name].doubt;
+}
+
+/** What disturbs the times, also of a stopped race. @param {Race} race @returns {Doubtful | null} */
+export function disturbed({ ended, load, meta: { compared }, rules }) {
+  const kind = 'disturbed';
+  const all = ended && compared && Object.values(compared.lanes).map((lane) => lane.doubt);
+  if (all) return all.find((why) => why?.kind === kind) ?? null;
+  return load > rules.load ? { kind, sentence: W.run.loaded(load), load } : null;
 }
 
 /** The rough speedup that is shown with this reason. */
@@ -48,10 +54,10 @@ export function early(race, lane) {
   return tokens < needed ? { kind: 'early', sentence: W.run.early(tokens, needed) } : null;
 }
 
-/** null where both answers are equal, as far as both go. @returns {Differences | null} */
+/** null where answers are equal, or one was stopped: the other merely goes on. @returns {Differences | null} */
 export function differences(race, lane) {
   const spans = race.meta.compared?.lanes[lane.name]?.changes;
-  if (!spans?.length) return null;
+  if (!spans?.length || !lane.complete || !race.baseline.complete) return null;
   const words = ({ tokens }, ...part) => wordsOf(tokens.slice(...part));
   /** Whether a position lies within a change: side 0 counts AR's positions, 2 the lane's. */
   const within = (side) => (at) => spans.some((span) => span[side] <= at && at < span[side + 1]);

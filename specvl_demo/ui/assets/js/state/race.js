@@ -150,8 +150,9 @@ export class Race extends Emitter {
     const shownRounds = this.roundsShown(lane);
     const round = lane.rounds[shownRounds];
     if (!this.slow || this.head === null || !round) return null;
-    const began = lane.totalsAfter(shownRounds).clock_s;
-    const since = this.head - began;
+    const { stretch } = lane;
+    const began = lane.totalsAfter(shownRounds).clock_s / stretch;
+    const since = this.head / stretch - began;
     const rest = round.clock_s - began - round.draft_s;
     /** @param {number} done @param {number} all */
     const part = (done, all) => (all > 0 ? Math.min(1, Math.max(0, done / all)) : 1);

@@ -3,7 +3,7 @@
 import { h, refill } from './dom.js';
 import { ENDS, laid, withEndMark } from '../records/text.js';
 import { best, drafterInWords } from '../records/highlights.js';
-import { differences, doubt, doubts, hedged } from '../records/verdict.js';
+import { differences, disturbed, doubt, doubts, hedged } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
 
 const FEW_RIVALS = 2; // whose words are quoted
@@ -23,7 +23,7 @@ export function headline(race) {
   if (!race.finished) return whileRunning(race);
   const t = race.now(lane);
   const doubted = doubt(race, lane);
-  if (doubted?.kind === 'cut') return [W.headline.cut];
+  if (doubted?.kind === 'cut') return [W.headline.cut(disturbed(race)?.sentence)];
   if (!race.meta.compared) return [`${W.run.uncompared}.`];
   // As beside the chart.
   const [clearest] = doubts(race).find(([, lanes]) => lanes.includes(lane)) ?? [];
@@ -65,8 +65,9 @@ function whileRunning(race) {
   const title = (lane) => (lane.plain ? W.headline.plain : lane.title);
   const far = (lane) => [title(lane), race.now(lane).tokens_per_s, race.over(lane)];
   const stretched = slower > 1 && W.player.slower(slower);
-  const played = head !== null && W.player.took(fmt.seconds(duration), stretched);
-  return [played, W.headline.going(list.map(far))].filter(Boolean);
+  const played = head !== null && W.player.played(fmt.seconds(duration), stretched);
+  const known = list.map(far).filter(([, speed]) => speed);
+  return [played, known.length && W.headline.going(known)].filter(Boolean);
 }
 
 /** Which of these answers agree with AR's. differs: the first one does not. */

@@ -108,7 +108,7 @@ function aboutRound({ race, lane, names }, round, open = false) {
   const drafted = countDrafted(round);
   const facts = open
     ? W.inspect.roundGoing(drafted)
-    : W.inspect.roundFacts(drafted, countKept(round), fmt.seconds(round.clock_s));
+    : W.inspect.roundFacts(drafted, countKept(round), fmt.seconds(lane.stretch * round.clock_s));
   const head = [h('b', W.inspect.round(round.index)), h('span', facts)];
   if (open) return { head, body: [] };
   const first = lane.first(round);

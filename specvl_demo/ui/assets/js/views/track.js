@@ -2,7 +2,7 @@
 
 import { h, put, tableRow, term } from './dom.js';
 import { PHASES } from '../records/fold.js';
-import { doubt, early, hedged, timed } from '../records/verdict.js';
+import { disturbed, doubt, early, hedged, timed } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
 
 const COLUMNS = ['speedup', 'speed', 'tau', 'clock', 'where'];
@@ -20,14 +20,14 @@ export function track(race, painter) {
   const draw = () => {
     const doubts = race.list.map((lane) => doubt(race, lane));
     const reasons = race.list.map((lane, i) => doubts[i] ?? early(race, lane));
-    const disturbed = doubts.find((why) => why?.kind === 'disturbed');
-    node.classList.toggle('disturbed', disturbed !== undefined);
+    const rough = disturbed(race);
+    node.classList.toggle('disturbed', rough !== null);
     // Beside lanes without a speedup the plain one, 1 by definition, would mean nothing.
     const told = race.list.some(({ plain }, i) => !plain && timed(reasons[i]));
     race.list.forEach((lane, i) => {
       const row = rows.get(lane.name);
       drawProgress(race, lane, row);
-      drawNumbers(race, lane, row, told, reasons[i], disturbed);
+      drawNumbers(race, lane, row, told, reasons[i], rough);
     });
   };
   race.on('reset', () => {
@@ -81,7 +81,7 @@ function drawProgress(race, lane, { row, name, fill, bar, count, shares }) {
   });
 }
 
-function drawNumbers(race, lane, { row, cells }, told, why, disturbed) {
+function drawNumbers(race, lane, { row, cells }, told, why, unsound) {
   const t = race.now(lane);
   const x = lane === race.baseline ? told && t.tokens_per_s && 1 : race.speedup(lane);
   const rough = race.finished && hedged(why);
@@ -90,11 +90,11 @@ function drawNumbers(race, lane, { row, cells }, told, why, disturbed) {
   if (total) cells.speedup.append(h('small', W.track.total(total.toFixed(2))));
   const again = lane.end?.again?.length ? W.track.timed(lane.timings.map(fmt.seconds)) : '';
   const read = total && W.track.totalHelp(fmt.seconds(lane.before));
-  const doubted = why && (rough ? why.sentence : W.track.unknown(why.sentence));
+  const doubted = why && (rough ? why.sentence : W.charts.noSpeedup({ sentence: why.sentence }));
   cells.speedup.title = doubted ?? [!x && W.track.alone, again, read].filter(Boolean).join('. ');
   put(cells.speed, fmt.speed(t.tokens_per_s));
   put(cells.tau, fmt.number(t.tau));
-  put(cells.clock, fmt.seconds(t.decode_s || null));
-  cells.speed.title = cells.clock.title = disturbed?.sentence ?? again;
+  put(cells.clock, fmt.seconds(t.clock_s || null));
+  cells.speed.title = cells.clock.title = unsound?.sentence ?? again;
   row.classList.toggle('unsound', why !== null);
 }

@@ -114,7 +114,7 @@ export const W = {
     bar: 'Tokens',
     speedup: 'Speedup',
     speedupHelp:
-      'Tokens per second over those of the autoregressive lane, without reading the question.',
+      'Tokens per second over those of the autoregressive lane, without reading the question; of typical rounds where it says so.',
     speed: 'Tokens/s',
     tau: 'Tokens per check (τ)',
     tauHelp:
@@ -124,8 +124,7 @@ export const W = {
     whereHelp: 'Drafting, verifying, committing (keeping caches right), and the rest.',
     about: (x) => `about ${x.toFixed(1)}×`,
     timed: (seconds) =>
-      `By the mean of ${seconds.length} timings (${seconds.join(', ')}); the replay and the rounds have the first`,
-    unknown: (why) => `Speedup not measured: ${why}.`,
+      `By the mean of ${seconds.length} timings (${seconds.join(', ')}); the replay is stretched to it, rounds tell the first`,
     alone: 'Nothing to compare it with',
     total: (x) => `${x}× in all`,
     totalHelp: (before) => `In all: with ${before} of reading the pictures and the question.`,
@@ -291,7 +290,8 @@ export const W = {
     trueSpeed: 'Real speed',
     slower: (x) => `${x.toFixed(x < 10 ? 1 : 0)}× slower`,
     shown: (x) => `shown ${W.player.slower(x)}`,
-    took: (seconds, slower) => `Writing took ${seconds}${slower ? `; shown ${slower}` : ''}. `,
+    played: (seconds, slower) =>
+      `A replay of ${seconds} of writing${slower ? `, ${slower}` : ''}. `,
   },
   explain: (title) => `${title}: what is this?`,
   headline: {
@@ -339,7 +339,8 @@ export const W = {
     },
     alone: (titles) =>
       `Answered by ${list(titles)} alone: there is no autoregressive lane to compare it with.`,
-    cut: 'This race was not run to its end: its times are not compared.',
+    cut: (why) =>
+      `This race was not run to its end: its times are not compared${why ? `, and only rough: ${why}` : ''}.`,
   },
   close: 'Close',
   story: {
