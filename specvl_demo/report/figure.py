@@ -36,9 +36,8 @@ PAINT: dict[Origin, tuple[str, str, str]] = {
     "target": ("none", ORIGINS["target"], "the target's own"),
 }
 """Background, line and name of every origin."""
-# The page's, but for verifying, which has there the colour of the target's own tokens: these stand
-# beside it here, so it has the one of committing.
-PHASES = {"drafting": "#56b4e9", "verifying": "#cc79a7", "rest": "#a8b0b8"}
+PHASES = {"drafting": "#56b4e9", "verifying": "#0072b2", "rest": "#a8b0b8"}
+"""The page's too: verifying has the colour of the target, which does it."""
 NAMES, ROW = 150, 44
 """Width of a heat map's names of methods, and height of a row."""
 

@@ -6,7 +6,7 @@ import * as fold from '../../specvl_demo/ui/assets/js/records/fold.js';
 import { point } from '../../specvl_demo/ui/assets/js/records/highlights.js';
 import { differences, disturbed, doubt, doubts } from '../../specvl_demo/ui/assets/js/records/verdict.js';
 import { Race } from '../../specvl_demo/ui/assets/js/state/race.js';
-import { speedup } from '../../specvl_demo/ui/assets/js/views/charts.js';
+import { benchByDepth, speedup } from '../../specvl_demo/ui/assets/js/views/charts.js';
 import { headline } from '../../specvl_demo/ui/assets/js/views/headline.js';
 import { W, fmt } from '../../specvl_demo/ui/assets/js/words/words.js';
 import { TRACES, fold as folded, lane, round, shipped, told, token } from './page.js';
@@ -181,6 +181,12 @@ test('the fastest lane is pointed at, unless the visitor chose another', () => {
     point(race);
     assert.equal(race.focused.name, name);
   }
+});
+
+test('a comparison shows only depths that a tenth of the rounds can have reached', () => {
+  const rows = [{ method: 'TABED', colour: 1, accepted_by_depth: [0.5, 0.5, 0.3, 1] }];
+  const { legend, note } = benchByDepth({ report: { rows } }).build(null, { lanes: [] });
+  assert.deepEqual([legend[0].y, note], [[50, 50, 30], W.charts.byDepthMany]);
 });
 
 test('an answer that was decoded again has one time in replay, sentence and table', () => {

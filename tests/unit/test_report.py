@@ -500,6 +500,5 @@ def test_figures_have_the_pages_colours():
     style = (PACKAGE / "ui" / "assets" / "css" / "theme.css").read_text().split(".dark")[0]
     named = dict(re.findall(r"--vl-([\w-]+): (#\w+);", style))
     assert {name: named[name] for name in figure.ORIGINS} == figure.ORIGINS
-    phases = [named[f"phase-{name}"] for name in ("draft", "commit", "other")]
+    phases = [named[f"phase-{name}"] for name in ("draft", "verify", "other")]
     assert phases == [*figure.PHASES.values()]
-    assert not {*phases} & {*figure.ORIGINS.values()}

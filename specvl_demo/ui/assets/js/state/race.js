@@ -150,9 +150,8 @@ export class Race extends Emitter {
     const shownRounds = this.roundsShown(lane);
     const round = lane.rounds[shownRounds];
     if (!this.slow || this.head === null || !round) return null;
-    const { stretch } = lane;
-    const began = lane.totalsAfter(shownRounds).clock_s / stretch;
-    const since = this.head / stretch - began;
+    const began = lane.rounds[shownRounds - 1]?.clock_s ?? 0;
+    const since = this.head / lane.stretch - began;
     const rest = round.clock_s - began - round.draft_s;
     /** @param {number} done @param {number} all */
     const part = (done, all) => (all > 0 ? Math.min(1, Math.max(0, done / all)) : 1);

@@ -130,6 +130,10 @@ export const byDepth = {
   },
 };
 
+/** Of depths that a tenth of the rounds can have reached: deeper ones are of few drafts. */
+const often = (shares) =>
+  shares.filter((_, i) => shares.slice(0, i).reduce((a, b) => a * b, 1) >= 0.1);
+
 /** @param {Bench} bench @returns {ChartSpec} */
 export const benchByDepth = (bench) => ({
   id: 'bench-depth',
@@ -139,7 +143,7 @@ export const benchByDepth = (bench) => ({
     const rows = (bench.report?.rows ?? []).filter((row) => row.accepted_by_depth?.length);
     const lines = rows.map(({ method: name, colour: number, accepted_by_depth: shares }) => ({
       name,
-      ...overDepth(shares),
+      ...overDepth(often(shares)),
       colour: colours.lanes[number],
       dash: DASHES[Math.max(0, number - 1)],
     }));
@@ -150,6 +154,7 @@ export const benchByDepth = (bench) => ({
         lineTrace(line, { mode: 'lines+markers', marker: { color: line.colour, size: 9 } }),
       ),
       legend: lines,
+      note: W.charts.byDepthMany,
       say: lines.map(values).join('; '),
       xmin: 0.8,
       xmax: deepest,

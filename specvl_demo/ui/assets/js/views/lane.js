@@ -194,8 +194,7 @@ export class LaneView {
     const base = race.baseline;
     const own = lane === base;
     const against = own ? race.focused : lane;
-    const known = race.finished && race.meta.compared && base && against !== base;
-    const name = known ? against.name : null;
+    const name = (race.finished && race.meta.compared && against?.name) || null;
     if (name === this.compared) return;
     this.compared = name;
     const found = name && differences(race, against);

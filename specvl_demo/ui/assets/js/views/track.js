@@ -18,8 +18,7 @@ export function track(race, painter) {
   const caption = h('caption.vl-help');
   const node = h('table.vl-track', caption, head, body);
   const draw = () => {
-    const doubts = race.list.map((lane) => doubt(race, lane));
-    const reasons = race.list.map((lane, i) => doubts[i] ?? early(race, lane));
+    const reasons = race.list.map((lane) => doubt(race, lane) ?? early(race, lane));
     const rough = disturbed(race);
     node.classList.toggle('disturbed', rough !== null);
     // Beside lanes without a speedup the plain one, 1 by definition, would mean nothing.

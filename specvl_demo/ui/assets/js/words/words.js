@@ -160,6 +160,7 @@ export const W = {
     byDepthNone: 'Nothing was drafted.',
     byDepthFew: 'Fewer than five drafts: a rough picture.',
     byDepthMore: 'Deeper drafts were fewer than five.',
+    byDepthMany: 'Depths that under a tenth of the rounds can have reached are left out.',
     kept: 'share of the rounds that drafted so deep',
     byDepthSay: (rows) => `Kept at depth ${rows.join(', ')}.`,
     declaredSay: (title, lane, rows) =>
