@@ -94,6 +94,7 @@ function drawNumbers(race, lane, { row, cells }, told, why, unsound) {
   put(cells.speed, fmt.speed(t.tokens_per_s));
   put(cells.tau, fmt.number(t.tau));
   put(cells.clock, fmt.seconds(t.clock_s || null));
-  cells.speed.title = cells.clock.title = unsound?.sentence ?? again;
+  cells.speed.title = cells.clock.title =
+    (why?.kind === unsound?.kind ? why : unsound)?.sentence ?? again;
   row.classList.toggle('unsound', why !== null);
 }
