@@ -16,23 +16,29 @@ export function learnView({ about, examples, methods, papers: names }, painter, 
   const papers = names.flatMap((name) => methods.find((m) => m.name === name) ?? []);
   const others = methods.filter((m) => !papers.includes(m));
   const traced = examples.filter((e) => e.trace);
+  const live = (example, charted) => {
+    const box = h('div.vl-live');
+    if (example) {
+      painter.register(box, () => drawExample(box, example, painter, charted));
+      painter.dirty(box);
+    }
+    return box;
+  };
   const lesson = (method) => {
     const example = traced.find((e) => e.methods[0] === method.name);
-    const live = h('div.vl-live');
-    if (example) {
-      painter.register(live, () => drawExample(live, example, painter));
-      painter.dirty(live);
-    }
     const show = example && button(W.learn.watch(example.title), () => watch(example));
-    return lessonCard(method.name, lessonWords(method, show), live);
+    return lessonCard(method.name, lessonWords(method, show), live(example, true));
   };
   const reach = ({ name, title }) => {
     const go = () => document.getElementById(`lesson-${name}`).scrollIntoView({ block: 'start' });
     return button(title, go, 'vl-plainbutton');
   };
-  const places = [...papers, { name: 'others', title: W.learn.others }];
+  const [begin, end] = ['first', 'others'].map((name) => ({ name, title: W.learn[name] }));
+  const places = [begin, ...papers, end];
   const nav = h('nav.vl-learn-nav', { label: W.learn.nav }, places.map(reach));
-  const lessons = [aboutColours(first), ...papers.map(lesson), aboutOthers(others)];
+  const plain = traced.find(({ id }) => id === 'tree') ?? traced[0];
+  const reading = aboutColours(first, live(plain, false));
+  const lessons = [reading, ...papers.map(lesson), aboutOthers(others)];
   const notes = last.map((text) => h('p.vl-help', text)); // how to cite and to call it
   return h('div.vl-learn', nav, h('div.vl-lessons', lessons, notes));
 }
@@ -51,7 +57,7 @@ function lessonWords(method, show) {
   ];
 }
 
-async function drawExample(node, example, painter) {
+async function drawExample(node, example, painter, charted) {
   painter.forget(node);
   const race = new Race();
   const tree = new TreeView(race, painter);
@@ -62,10 +68,10 @@ async function drawExample(node, example, painter) {
   }
   const lane = race.focused;
   const [own] = lane.begin.charts;
-  const chart = own && new Chart(declared(own), race, painter);
+  const chart = charted && own && new Chart(declared(own), race, painter);
   const looks = h('div');
-  node.append(tree.node, chart?.node ?? looks);
-  if (!chart)
+  node.append(tree.node, chart ? chart.node : looks);
+  if (charted && !chart)
     race.on('select', () => {
       const at = lane.tokens[race.selected?.token]?.at ?? 0;
       refill(looks, [sight(race, lane, race.currentRound, at)]);
@@ -76,11 +82,11 @@ async function drawExample(node, example, painter) {
 const lessonCard = (name, words, live) =>
   h('article.vl-card.vl-lesson', { id: `lesson-${name}` }, h('div', words), live);
 
-function aboutColours(text) {
+function aboutColours(text, live) {
   const line = (o) => h('li', h(`span.tk.${o}`, W.legend[o]), ` ${W.learn.origins[o]}`);
   const legend = h('ul.vl-learn-legend', ['draft', 'relaxed', 'target', 'rejected'].map(line));
   const tree = [h('h3', W.tree.title), h('p', W.tree.help)];
-  return lessonCard('first', [h('h2', W.learn.first), h('p', text), legend, ...tree]);
+  return lessonCard('first', [h('h2', W.learn.first), h('p', text), legend, ...tree], live);
 }
 
 function aboutOthers(methods) {
@@ -99,9 +105,8 @@ function heading({ title, lossless }) {
 const sourceLink = ({ url: href, reference }) =>
   href && h('a.vl-help', { href, target: '_blank', rel: 'noopener noreferrer' }, reference || href);
 
-/** MathML tags of formulas, which are nested lists: ['sub', a, b], ['sup', a, b], ['subsup', a, b, c], ['frac', a, b],
- *  ['sum', below, above], or a plain list for a row. */
-const TAGS = { sub: 'msub', sup: 'msup', subsup: 'msubsup', frac: 'mfrac' };
+/** MathML tags of formulas, which are nested lists: ['sub', a, b], ['sup', a, b], ['frac', a, b], ['sum', below, above], or a plain list for a row. */
+const TAGS = { sub: 'msub', sup: 'msup', frac: 'mfrac' };
 
 function tagOf(symbol) {
   if (/^[\d.]+$/.test(symbol)) return 'mn';
