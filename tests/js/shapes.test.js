@@ -16,7 +16,7 @@ test('a tree has a depth, a width, and its kept path first', () => {
   const [[, [row, depth]]] = shape.relaxed;
   assert.deepEqual([row, depth], [0, 2]); // the leaf that was kept stands first
   const chain = shapeOf({ tree: { tokens: [0, 1, 2], parent: [-1, 0, 1] }, path: [0], tokens });
-  assert.deepEqual([chain.deep, chain.wide, chain.idle.length], [2, 1, 2]);
+  assert.deepEqual([chain.deep, chain.wide, chain.idle.length, chain.rejected.length], [2, 1, 1, 1]);
 });
 
 test('a map shows what was looked at more than usual', () => {

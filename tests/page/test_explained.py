@@ -59,7 +59,7 @@ def test_one_step_drafts_checks_and_settles(opened):
     }""")
     pale = opened.locator(".vl-lane[data-lane='1'] .vl-guess .tk.guess:visible")
     expect(pale.first).to_be_visible()
-    expect(opened.locator(".vl-tree-card > header .vl-facts")).to_contain_text("guessing")
+    expect(opened.locator(".vl-stage .vl-tree-card > header .vl-facts")).to_contain_text("guessing")
     expect(opened.locator(".vl-race .vl-inspect-head")).to_contain_text("drafted, being checked")
 
 
@@ -134,7 +134,7 @@ def test_every_term_explains_itself(opened):
     """
     assert opened.evaluate("specvl.race.finished && !specvl.replay.playing")
     card = opened.locator(".vl-explain")
-    for place in (".vl-track thead", ".vl-race .vl-tree-card"):
+    for place in (".vl-track thead", ".vl-stage .vl-tree-card"):
         term = opened.locator(f"{place} .vl-term").last
         for way in (term.click, partial(term.press, "Enter")):
             way()
@@ -279,7 +279,7 @@ def test_no_label_of_the_tree_lies_on_another(opened):
         opened.set_viewport_size(size)
         select_widest(opened)
         opened.wait_for_timeout(300)
-        tree = opened.locator(".vl-race .vl-tree")
+        tree = opened.locator(".vl-stage .vl-tree")
         expect(tree.locator("text.word").first).to_be_attached()
         assert tree.evaluate(OVERLAPS) == 0
         assert opened.evaluate(ROOM_BESIDE) < 110  # heading and slider
@@ -315,7 +315,7 @@ def test_a_chain_of_eleven_nodes_fits_and_the_targets_own_token_is_whole(opened)
     round, and shades the side where more of it is.
     """
     finish_replay(opened)
-    box = opened.locator(".vl-tree-card > .vl-tree-box")
+    box = opened.locator(".vl-stage .vl-tree-card > .vl-tree-box")
     for n_kept in (10, 9, 4):
         opened.set_viewport_size(DESKTOP)
         opened.evaluate(CHAIN, n_kept)
@@ -439,15 +439,27 @@ def test_a_race_plays_as_a_story_step_by_step(opened):
 def test_a_race_fills_the_screen_and_is_played_by_keys(opened):
     """From round to round, with the plain lane's place in the leader's text, until Escape."""
     finish_replay(opened)
-    opened.get_by_role("button", name="Show over the whole screen").click()
+    opened.get_by_role("button", name="Full screen").click()
     room = opened.get_by_role("dialog", name="The race over the whole screen")
-    opened.keyboard.press("Home")
-    expect(room.locator(".vl-chase .tk:not([hidden])")).to_have_count(0)
-    for _ in range(3):
-        opened.keyboard.press("ArrowRight")
-    expect(room.locator(".vl-badge")).to_have_text("one at a time is here")
+    start = room.get_by_role("button", name="Start")
+    for _ in range(2):  # as at first, so after it has played out
+        start.click()
+        expect(room.locator(".vl-chase .tk:not([hidden])")).to_have_count(0)
+        for _ in range(3):
+            opened.keyboard.press("ArrowRight")
+        expect(room.locator(".vl-facts").last).to_contain_text("round 3")
+        assert opened.evaluate("specvl.race.roundsShown(specvl.race.focused)") == 3
+        opened.evaluate("specvl.replay.finish()")
+    opened.keyboard.press("ArrowLeft")
+    for plays in (True, False):  # whatever button has the focus
+        start.focus()
+        opened.keyboard.press(" ")
+        assert opened.evaluate("specvl.replay.playing") is plays
+    opened.evaluate("specvl.race.setHead(specvl.race.duration / 2)")
+    expect(room.locator(".vl-chase .ghost")).to_have_count(1)
     expect(room.locator("img")).to_have_count(1)
-    assert opened.evaluate("specvl.race.roundsShown(specvl.race.focused)") == 3
+    opened.keyboard.press("Enter")
+    expect(room.locator(".vl-chase .tk:not([hidden])")).to_have_count(0)
     opened.keyboard.press("End")
     expect(room).to_contain_text("faster to write")
     opened.wait_for_function("""[...document.querySelectorAll('.vl-chase p')]

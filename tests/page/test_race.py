@@ -262,7 +262,7 @@ def test_a_visitor_sees_other_programs_while_the_race_runs(opened):
     expect(opened.locator(".vl-says .vl-headline")).to_contain_text("; timing disturbed")
     note_sent(opened)
     opened.evaluate(f"specvl.form.request.sampling.max_new_tokens = {LONG}")
-    opened.get_by_role("button", name="Measure without drawing").click()
+    opened.get_by_role("button", name="Race again at once, without drawing").click()
     opened.wait_for_function("specvl.form.running && specvl.race.list[1]?.tokens.length")
     assert opened.evaluate("window.sent.hz") == 1
     assert not opened.locator(".vl-lane .tk[data-i]").count()
@@ -309,7 +309,9 @@ def test_click_a_token_and_learn_where_it_comes_from(opened):
     expect(card.locator("figcaption")).to_contain_text("bright patches got more")
     chosen = opened.evaluate("specvl.race.selected.token")
     shown = opened.evaluate("specvl.race.focused.tokens[specvl.race.selected.token].round")
-    expect(opened.locator(".vl-tree-card > header .vl-facts")).to_contain_text(f"round {shown + 1}")
+    expect(opened.locator(".vl-stage .vl-tree-card > header .vl-facts")).to_contain_text(
+        f"round {shown + 1}"
+    )
     opened.locator(".vl-lane[data-lane='1'] .vl-text").focus()
     for key, moved in (("ArrowRight", 1), ("ArrowLeft", 0), ("ArrowLeft", -1)):
         opened.keyboard.press(key)
@@ -323,7 +325,7 @@ def test_the_tree_shows_any_round_and_opens_tokens(opened):
     """The slider shows any round, whose accepted path has as many nodes as it kept tokens; each
     node says how likely the drafter held it, and a kept one opens its token of the answer."""
     finish_replay(opened)
-    race = opened.locator(".vl-race")
+    race = opened.locator(".vl-stage")
     slider, tree = race.get_by_label("Round", exact=True), race.locator(".vl-tree")
     index = opened.evaluate("specvl.race.focused.rounds.findIndex((r) => r.path.length > 2)")
     for at in (index + 1, index + 4, index):
@@ -380,7 +382,7 @@ def test_every_node_of_the_tree_tells_what_became_of_it(opened):
     first = int(picked.get_attribute("data-node"))
     assert parent[first] == lost
     assert tree.get_attribute("aria-activedescendant") == picked.get_attribute("id")
-    expect(head).to_contain_text(f"{words[first]}not used · round {at + 1} · depth 3")
+    expect(head).to_contain_text(f"{words[first]}rejected · round {at + 1} · depth 3")
     expect(why).to_contain_text(f"come after {words[lost]}, which was rejected")
     expect(card.locator(".vl-candidates tr.chosen code").first).to_have_text(words[first])
     # To its parent, the one above, that one's parent, its parent, the root; and on by Enter.
@@ -424,7 +426,7 @@ def test_the_end_of_an_answer_has_one_mark_which_explains_itself(opened):
     card = opened.locator(".vl-race .vl-inspector")
     mark = card.get_by_role("button", name="■", exact=True)
     expect(card.locator(".vl-why")).to_contain_text("the target wrote ■")
-    expect(opened.locator(".vl-race .vl-tree text.word", has_text="■")).to_have_count(1)
+    expect(opened.locator(".vl-stage .vl-tree text.word", has_text="■")).to_have_count(1)
     expect(mark).to_have_attribute("title", "the end of the answer")
     mark.click()
     expect(opened.locator("#vl-explain")).to_contain_text("the end of the answer")
@@ -482,7 +484,7 @@ def test_charts_draw_what_the_focused_method_declares(opened):
     strip.scroll_into_view_if_needed()
     place = strip.locator("g").nth(1).bounding_box()  # every round's tree, which opens it
     opened.mouse.click(place["x"] + place["width"] / 2, place["y"])
-    expect(opened.locator(".vl-tree-card > header")).to_contain_text("SAGE · round 2 ·")
+    expect(opened.locator(".vl-stage .vl-tree-card > header")).to_contain_text("SAGE · round 2 ·")
     opened.locator(".vl-track tr[data-lane='2'] .vl-lane-name").click()
     opened.locator(".vl-race .vl-charts").scroll_into_view_if_needed()
     relaxed = opened.locator(".vl-lane[data-lane='2'] .tk.relaxed")

@@ -241,7 +241,7 @@ def test_learn_has_a_lesson_for_every_method(opened):
         expect(lesson).to_contain_text("On drawn scenes (the pocket pair) this ")
     opened.locator("#lesson-tabed").scroll_into_view_if_needed()
     expect(opened.locator("#lesson-tabed .vl-tree .node").first).to_be_visible()
-    expect(opened.locator("#lesson-first")).to_contain_text("grey candidates were never used")
+    expect(opened.locator("#lesson-first")).to_contain_text("Rejected: guessed, but not kept")
     cited = (ROOT / "CITATION.bib").read_text("utf-8").split("\n\n")[1]
     expect(opened.locator(".vl-lessons")).to_contain_text(cited)
     expect(opened.locator("#lesson-lvspec")).to_contain_text("tolerates position shifts")

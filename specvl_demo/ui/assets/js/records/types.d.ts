@@ -61,13 +61,14 @@ type Place = [number, number];
 type Edge = [Place, Place];
 
 /** A round's tree from its root down: how deep and how wide it is, and its edges; `kept` of them were
- *  accepted, of which `relaxed` are marked. */
+ *  accepted, of which `relaxed` are marked; in place of the `rejected` one the target wrote its own. */
 interface Shape {
   deep: number;
   wide: number;
   idle: Edge[];
   kept: Edge[];
   relaxed: Edge[];
+  rejected: Edge[];
 }
 
 /** Why a lane's speedup is doubtful: with `about` a rough one is shown, without it none. */

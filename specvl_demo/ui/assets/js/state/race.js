@@ -152,6 +152,7 @@ export class Race extends Emitter {
     if (!this.slow || this.head === null || !round) return null;
     const began = lane.rounds[shownRounds - 1]?.clock_s ?? 0;
     const since = this.head / lane.stretch - began;
+    if (since < 1e-9 && shownRounds) return null; // it rests between two
     const rest = round.clock_s - began - round.draft_s;
     /** @param {number} done @param {number} all */
     const part = (done, all) => (all > 0 ? Math.min(1, Math.max(0, done / all)) : 1);
@@ -182,11 +183,6 @@ export class Race extends Emitter {
   /** Whether every lane is shown to its end. */
   get finished() {
     return this.lanes.size > 0 && this.list.every((lane) => this.over(lane));
-  }
-
-  /** Whether a visitor's own race is played back. */
-  get back() {
-    return this.meta.source === 'live' && this.ended && this.head !== null;
   }
 
   /** The lane that a follow-up continues: AR's if complete, else the lossless one that wrote most, or the only one. */

@@ -32,7 +32,6 @@ export class Replay extends Emitter {
 
   /** Play from the start. */
   replay() {
-    if (this.race.selected) this.race.select(null);
     this.setStretched(true);
     this.race.setHead(0);
     this.play();
@@ -55,8 +54,14 @@ export class Replay extends Emitter {
     race.slow = race.duration / rounds / this.rate >= VISIBLE_S;
   }
 
+  /** Follow the head. */
+  letGo() {
+    if (this.race.selected) this.race.select(null);
+  }
+
   /** Play on from the head, at the end from the start. */
   play() {
+    this.letGo();
     if (this.race.head === null || this.race.head >= this.race.duration) this.race.setHead(0);
     this.playing = true;
     this.last = null;
@@ -87,6 +92,7 @@ export class Replay extends Emitter {
     const behind = to > length || (by < 0 && now > end);
     const next = behind ? Math.max(end, now + (by * end) / length) : lane.totalsAfter(to).clock_s;
     this.pause();
+    this.letGo();
     this.race.setHead(next < duration ? next : null);
   }
 
@@ -100,6 +106,7 @@ export class Replay extends Emitter {
   /** Rest at a place in the race. @param {number} part of it */
   scrub(part) {
     this.playing = false;
+    this.letGo();
     this.pace();
     this.race.setHead(part * this.race.duration);
   }

@@ -28,19 +28,20 @@ export function backCloses(close) {
 }
 
 /** A dialog over the whole screen, and `fill`, which opens it. back, on: what arrows do, and PageUp and PageDown, which a
- *  presenter's remote sends; more: what other keys do; stage: what it shows. */
+ *  presenter's remote sends; more: what other keys do, though Enter presses a button; stage: what it shows. */
 export function overScreen({ title, keys }, { back, on, ...more }, stage, tools) {
   const moves = { ArrowLeft: back, PageUp: back, ArrowRight: on, PageDown: on, ...more };
   const keydown = (event) => {
-    const presses = [' ', 'Enter'].includes(event.key) && event.target.closest('button');
+    const presses = event.key === 'Enter' && event.target.closest('button');
     if (!Object.hasOwn(moves, event.key) || presses) return;
     event.preventDefault();
     moves[event.key]();
   };
+  const keyup = (event) => event.key === ' ' && event.preventDefault(); // Firefox presses buttons then
   const close = tool(W.close, () => dialog.close());
   const dialog = h(
     'dialog.vl-story',
-    { label: title, keydown },
+    { label: title, keydown, keyup },
     stage,
     h('div.vl-story-tools', tools, h('span.vl-help.vl-keys', keys), close),
   );

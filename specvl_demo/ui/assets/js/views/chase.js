@@ -1,21 +1,20 @@
 /* The race over the whole screen: all lanes on one clock, the plain lane's place in the leader's text. */
 
 import { overScreen, questionHead, tool } from './back.js';
-import { h, iconButton, put } from './dom.js';
+import { button, h, put } from './dom.js';
 import { headline, tellIn } from './headline.js';
 import { legendOf } from './lane.js';
-import { strip } from './strip.js';
+import { TreeView } from './tree.js';
 import { laid } from '../records/text.js';
 import { doubt, hedged } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
 
-const SIZES = [44, 34, 24, 18]; // of type, in pixels
+const SIZES = [44, 34, 29, 24, 18]; // of type, in pixels
 const SMALLEST = 12; // of a finished answer
 
 /** Dialog and opener. @param {Replay} replay */
 export function chase(replay, painter) {
   const { race } = replay;
-  const ghost = h('span.vl-ghost', h('b.vl-badge', W.chase.ghost));
   const lanes = h('div.vl-chase');
   const clock = h('output.vl-time');
   const back = () => replay.turn(-1);
@@ -25,16 +24,19 @@ export function chase(replay, painter) {
   const [play, next] = [tool(W.story.play, turn), tool(W.story.next, on)];
   const tools = [tool(W.chase.start, start), tool(W.story.back, back), play, next, clock];
   const moves = { back, on, ' ': turn, Home: start, End: () => replay.turn(Infinity) };
-  const legend = h('div.vl-textlegend', legendOf(['draft', 'relaxed', 'target']));
+  const marks = legendOf(['draft', 'relaxed', 'target', 'rejected', 'after']);
+  const legend = h('div.vl-textlegend', marks, h('span.tk.ghost', W.chase.ghost));
   const says = h('p.vl-headline');
   const { head, tell } = questionHead(race, legend);
   const stage = h('div.vl-story-stage', head, lanes, says);
-  const { dialog, fill } = overScreen(W.chase, moves, [stage, strip(race, painter)], tools);
+  const tree = new TreeView(race, painter, true);
+  tree.node.inert = true; // its keys are the race's
+  const { dialog, fill } = overScreen(W.chase, moves, [stage, tree.node], tools);
   let rows = [];
 
   const draw = () => {
     for (const row of rows) drawRow(race, row);
-    placeGhost(race, rows, ghost);
+    placeGhost(race, rows);
     put(play, replay.playing ? W.player.pause : W.story.play);
     put(clock, fmt.seconds(race.head ?? race.duration));
     tellIn(says, headline(race));
@@ -55,7 +57,7 @@ export function chase(replay, painter) {
     play.focus();
   };
 
-  const opener = iconButton('screen', W.chase.open, open);
+  const opener = button(W.chase.open, open, 'vl-small', { sign: 'screen' });
   dialog.addEventListener('close', () => replay.finish());
   const soon = () => dialog.open && painter.soon(draw);
   new ResizeObserver(() => dialog.open && painter.soon(refit)).observe(lanes);
@@ -71,26 +73,20 @@ function fit(lanes, rows) {
   for (const row of rows) settle(row, false);
   SIZES.find((size) => {
     lanes.style.fontSize = `${size}px`;
-    return rows.every(({ text }) => text.scrollHeight <= text.clientHeight);
+    const fits = (box) => box.scrollHeight <= box.clientHeight;
+    return [lanes.parentNode, ...rows.map(({ text }) => text)].every(fits);
   });
 }
 
 /** Mark in the text of the lane that is furthest where the plain one is, as long as that writes. */
-function placeGhost(race, rows, ghost) {
+function placeGhost(race, rows) {
   const { baseline } = race;
   const far = ({ lane }) => race.now(lane).n_tokens;
   const leader = rows.reduce((a, b) => (far(b) > far(a) ? b : a));
-  const { lane, parts, text } = leader;
+  const { lane, parts } = leader;
   const writes = baseline && lane !== baseline && !race.over(baseline);
-  const before = writes && parts[lane.tokens[race.now(baseline).n_tokens]?.piece];
-  if (!before || before.hidden) {
-    ghost.remove();
-    return;
-  }
-  if (before.previousSibling !== ghost) before.before(ghost);
-  // Its sign hangs over at neither side.
-  const along = (ghost.offsetLeft - text.offsetLeft) / text.clientWidth;
-  ghost.firstChild.style.translate = `${-100 * along}%`;
+  for (const row of rows) for (const part of row.parts) part.classList.remove('ghost');
+  if (writes) parts[lane.tokens[race.now(baseline).n_tokens]?.piece]?.classList.add('ghost');
 }
 
 /** Words are hidden until the replay reaches them. */

@@ -162,10 +162,13 @@ export function toggleCard(owner, title, text, ...more) {
   card.owner = owner;
   card.replaceChildren(h('b', title), h('p', text), ...more);
   card.showPopover();
-  const { left, top, bottom } = owner.getBoundingClientRect();
+  const { left, top } = owner.getBoundingClientRect();
   const { width, height } = card.getBoundingClientRect();
   const x = Math.max(8, Math.min(left, innerWidth - width - 8));
-  const y = bottom + 6 + height < innerHeight ? bottom + 6 : Math.max(8, top - height - 6);
+  // Not upon what it explains, below the name.
+  const { bottom } = (owner.closest('section') ?? owner).getBoundingClientRect();
+  const above = top - height - 6;
+  const y = above < 8 ? Math.min(bottom + 6, innerHeight - height - 8) : above;
   card.style.setProperty('left', `${x}px`);
   card.style.setProperty('top', `${y}px`);
 }

@@ -13,7 +13,7 @@ import {
   term,
   toggleCard,
 } from './dom.js';
-import { PHASES, countDrafted, countKept, depths } from '../records/fold.js';
+import { PHASES, countDrafted, countKept, depths, rejected } from '../records/fold.js';
 import {
   chancesOf,
   drawOf,
@@ -153,8 +153,10 @@ function aboutUnused(context, round, node) {
   const { lane } = context;
   const { tree, index } = round;
   const { kind, why, at } = whyUnused(lane, round, node);
-  const chip = `code.tk.chip.${kind === 'rejected' ? kind : 'idle'}`;
-  const facts = W.inspect.fallen(W.inspect.kinds[kind], index, depths(tree)[node]);
+  const fell = node === rejected(round)[0] ? 'rejected' : 'after';
+  const chip = `code.tk.chip.${node ? fell : 'idle'}`;
+  const told = W.inspect[kind] ?? W.legend.rejected;
+  const facts = W.inspect.fallen(told, index, depths(tree)[node]);
   const head = [h(chip, wordOf(tree, node)), h('span', facts)];
   const place = at < 0 ? null : lane.first(round) + at;
   const parts = node > 0 && [

@@ -1,7 +1,7 @@
 /* One lane's answer as far as it is shown, piece by piece, coloured by origin. */
 
 import { h, put, refill, term } from './dom.js';
-import { rejected, wordsOf } from '../records/fold.js';
+import { countKept, rejected } from '../records/fold.js';
 import { MOST_TEXT, laid, withEndMark, shown } from '../records/text.js';
 import { instead, winner } from '../records/looks.js';
 import { differences } from '../records/verdict.js';
@@ -23,7 +23,7 @@ function guaranteeBadge({ lossless, exactness, dtype, models }) {
 export function judgedDrafts(round) {
   const { path, tokens, tree } = round;
   const kept = path.slice(1).map((node, i) => [node, tokens[i].origin]);
-  const fell = rejected(round).map((node) => [node, 'rejected']);
+  const fell = rejected(round).map((node, i) => [node, i ? 'after' : 'rejected']);
   const text = (node) => laid(withEndMark(tree.texts?.[node] ?? '·'));
   return [...kept, ...fell].map(([node, kind]) => ({ text: text(node), kind }));
 }
@@ -41,7 +41,6 @@ export class LaneView {
     this.given = h('span.vl-given', { title: W.branch.given });
     this.text = h('span.vl-said');
     this.guess = h('span.vl-guess', silent);
-    this.rest = h('span.vl-rest', silent);
     this.full = h('div.vl-full', silent);
     this.promise = h('span.vl-promise');
     this.note = h('span.vl-lane-note');
@@ -54,7 +53,7 @@ export class LaneView {
       pointerover: (e) => this.hover(piece(e)),
       pointerleave: () => this.hover(null),
     };
-    const words = h('div.vl-words', this.given, this.text, this.guess, this.rest);
+    const words = h('div.vl-words', this.given, this.text, this.guess);
     // The newest words stay in view by layout alone: the box scrolls from its bottom.
     this.box = h(plain ? 'div.vl-text.plain' : 'div.vl-text', props, this.full, words);
     const name = h('span.vl-lane-name', h('i.vl-swatch'), this.title);
@@ -76,18 +75,8 @@ export class LaneView {
   draw = () => {
     this.writePieces(this.lane.whole[this.race.roundsShown(this.lane)]);
     this.guesses();
-    this.remaining();
     this.mark();
   };
-
-  /** What a replay has not reached yet stands behind, pale. */
-  remaining() {
-    const { race, lane } = this;
-    const kept = (n) => !n.hidden && n.dataset.kind !== 'rejected';
-    const ahead = [...this.guess.children].filter(kept).length;
-    const rest = race.back ? lane.tokens.slice(race.now(lane).n_tokens + ahead) : [];
-    put(this.rest, laid(wordsOf(rest), MOST_TEXT));
-  }
 
   /** What is drafted is pale until it is verified, then accepted or struck out. */
   guesses() {
@@ -148,12 +137,14 @@ export class LaneView {
   /** Drafts in whose place the target wrote a piece, struck through. */
   rejectedText({ start, stop }) {
     const { plain, rounds, tokens } = this.lane;
+    const title = W.learn.origins.rejected;
     const struck = ({ origin, round }) => {
-      const { texts } = rounds[round].tree;
-      const nodes = origin === 'target' && texts ? rejected(rounds[round]) : [];
-      const text = nodes.map((node) => laid(withEndMark(texts[node]))).join('');
-      const title = W.learn.origins.rejected;
-      return nodes.length ? h('del.tk.rejected', { title }, text.trim() || shown(text)) : [];
+      const own = rounds[round];
+      if (origin !== 'target' || !own.tree.texts) return [];
+      const fell = judgedDrafts(own).slice(countKept(own));
+      const word = ({ text, kind }) =>
+        h(`del.tk.${kind}`, { title }, kind === 'after' ? text : text.trim() || shown(text));
+      return fell.map(word);
     };
     return plain ? [] : tokens.slice(start, stop).flatMap(struck);
   }
@@ -257,7 +248,7 @@ export class LaneView {
 /** What the colours of texts mean. */
 export const legendOf = (origins) =>
   origins.map((origin) => {
-    const title = W.learn.origins[origin] ?? W.legend.otherHelp;
+    const title = W.learn.origins[origin] ?? W.legend[`${origin}Help`];
     return h(`span.tk.${origin}`, { title }, W.legend[origin]);
   });
 

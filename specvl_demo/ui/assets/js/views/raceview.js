@@ -78,7 +78,8 @@ function offerButtons(stage, on) {
 
 /** What origins look like in the text. Whether rejected drafts are shown there, styles read from the box. */
 function legend() {
-  const marks = legendOf(['draft', 'relaxed', 'target', 'other', 'rejected']);
+  const kinds = 'draft relaxed preferred target by other rejected after'.split(' ');
+  const marks = legendOf(kinds);
   const shows = h('label', h('input', { type: 'checkbox' }), W.legend.showRejected);
   return h('div.vl-textlegend', { role: 'note', label: W.legend.title }, marks, shows);
 }

@@ -6,7 +6,7 @@ import { countDrafted, countKept, leaves, wordsOf } from '../records/fold.js';
 import { headline } from './headline.js';
 import { drafterInWords } from '../records/highlights.js';
 import { judgedDrafts } from './lane.js';
-import { MOST_TEXT, laid } from '../records/text.js';
+import { ENDS, MOST_TEXT, laid } from '../records/text.js';
 import { W } from '../words/words.js';
 
 const SPELT_OUT = 3; // rounds whose guesses and check are two steps; a later one is one
@@ -95,7 +95,9 @@ function answerAt({ given, pieces, whole, rounds }, { round, checked, over }) {
     word((over || piece.round === round.index) && piece.origin, laid(piece.text));
   const nodes = [word('', laid(given.text, MOST_TEXT)), ...pieces.slice(0, done).map(written)];
   if (over || plain) return nodes;
-  const drafts = judgedDrafts(round).map(({ text, kind }) => word(checked ? kind : 'guess', text));
+  const drafts = judgedDrafts(round).map(({ text, kind }) =>
+    word(checked ? kind : 'guess', text === ENDS ? W.story.ends : text),
+  );
   const own = checked && ownText(round);
   return [...nodes, ...drafts, own ? word('target', own) : null];
 }

@@ -11,7 +11,7 @@ const MOST_LEVEL = 9; // height of a level
 const MOST_ROW = 8; // between two leaves
 const LEAST_WIDTH = 10; // of a round
 const ROOMY_WIDTH = 44; // where there is room
-const KINDS = ['idle', 'kept', 'relaxed']; // of edges, the later above the earlier
+const KINDS = ['idle', 'rejected', 'kept', 'relaxed']; // of edges, the later above the earlier
 
 export function strip(race, painter) {
   const line = svg('polyline');

@@ -23,6 +23,7 @@ const TIGHT_COLUMN = 39; // where words stand on two lines, every other one high
 const ROW = 12; // height at least
 const ROOMY_ROW = 40; // at most: room for a number below a node and a word above the next one
 const TALLEST = 300;
+const FITTED_ROW = 26;
 const MOST_LETTERS = 14;
 const FEWER_LETTERS = 8;
 const NEAR = 20; // a node takes a click so far from it
@@ -30,7 +31,10 @@ const NEAR = 20; // a node takes a click so far from it
 let serial = 0;
 
 export class TreeView {
-  constructor(race, painter) {
+  /** fitted: it fills its box, without scrolling. */
+  constructor(race, painter, fitted = false) {
+    this.fitted = fitted;
+    this.row = fitted ? FITTED_ROW : ROOMY_ROW;
     this.race = race;
     this.painter = painter;
     this.facts = h('span.vl-facts');
@@ -122,9 +126,10 @@ export class TreeView {
         : W.tree.facts(...told, countKept(round));
     put(this.facts, facts);
     this.slider.ariaValueText = facts;
-    const width = this.box.clientWidth;
-    if (!width) return;
+    const { clientWidth, clientHeight } = this.box;
+    if (!clientWidth) return;
     const height = this.height(lane);
+    const width = this.fitted ? (clientWidth * height) / clientHeight : clientWidth;
     if (this.drawn !== round || this.tall !== height) this.drawRound(round, width, height);
     this.tall = height;
     this.drawn = round;
@@ -156,7 +161,7 @@ export class TreeView {
     }
     for (; this.seen < lane.rounds.length; this.seen += 1)
       this.leaves = Math.max(this.leaves, countLeaves(lane.rounds[this.seen]));
-    return Math.min(TALLEST, PAD.top + PAD.bottom + (this.leaves - 1) * ROOMY_ROW);
+    return Math.min(TALLEST, PAD.top + PAD.bottom + (this.leaves - 1) * this.row);
   }
 
   drawRound(round, width, height) {
@@ -166,9 +171,10 @@ export class TreeView {
     const said = (i) => this.lane.said(first + i);
     const drafted = tree.tokens.length; // the node after all of them is the target's own token
     const plan = lay(tree, path, round.tokens[last].origin === 'target');
-    const words = (i) => (i < drafted ? (tree.texts?.[i] ?? '') : said(last));
+    const begin = round.index ? [] : [W.tree.start]; // for a mark of the prompt
+    const words = (i) => (i < drafted ? (begin[i] ?? tree.texts?.[i] ?? '') : said(last));
     const prob = (i) => (i ? chance(tree.draft_logp, i) : null);
-    const { columns, ends, wide, most, lines } = layColumns(plan, words, prob, width);
+    const { columns, ends, wide, most, lines } = layColumns(plan, words, prob, width, this.fitted);
     const below = plan.rows - 1;
     const edge = PAD.top + PAD.bottom;
     const tall = Math.max(height, edge + below * ROW);
@@ -203,8 +209,7 @@ export class TreeView {
     this.columns = columns;
     this.sweep = svg('line.sweep', { y1: 4, y2: tall - 4 });
     this.svg.setAttribute('viewBox', `0 0 ${wide} ${tall}`);
-    this.svg.style.width = `${wide}px`;
-    this.svg.style.height = `${tall}px`;
+    if (!this.fitted) Object.assign(this.svg.style, { width: `${wide}px`, height: `${tall}px` });
     this.svg.replaceChildren(...groups, this.sweep);
     const tokens = round.tokens.map((t, i) => `${shown(said(i))} (${W.origins[t.origin]})`);
     this.box.ariaLabel = W.tree.say(round.index, drafted - 1, tokens);
@@ -257,13 +262,13 @@ function countLeaves({ tree, path, tokens }) {
   return ends.length + Number(tokens.at(-1).origin === 'target' && !ends.includes(path.at(-1)));
 }
 
-/** Where room is short, a chain's words stand on two lines, then are cut; then all scrolls. */
-function layColumns(plan, words, prob, width) {
+/** Where room is short, a chain's words stand on two lines, then are cut; then all scrolls or shrinks. */
+function layColumns(plan, words, prob, width, fitted) {
   const attempt = (most, lines) => place(plan, words, prob, width, most, lines);
   const first = attempt(MOST_LETTERS, 1);
-  if (!plan.single || first.wide <= width) return first;
+  if (!plan.single || (fitted && plan.rows > 1) || first.wide <= width) return first;
   const second = attempt(MOST_LETTERS, 2);
-  return second.wide <= width ? second : attempt(FEWER_LETTERS, 2);
+  return fitted || second.wide <= width ? second : attempt(FEWER_LETTERS, 2);
 }
 
 /** Where columns and words lie, words being cut to `most` letters. Inner words stand above their edges and have to fit

@@ -32,7 +32,7 @@ export const WHATIF = {
   sliders: {
     quality: [
       'Kept guesses, of those checked',
-      'Of the checked guesses, the share that was kept or relaxed; none behind a rejected one is checked.',
+      'Of the guesses up to the first rejected one, the share that was kept or relaxed.',
     ],
     gamma: ['Draft length γ', 'How many tokens a round guesses, one after another.'],
     draft: [

@@ -58,6 +58,9 @@ const proposed = (text, p) => `The drafter proposed ${text}${p ? ` with probabil
 
 const TOKEN = 'a word, a part of one, or a punctuation mark';
 
+const rejected =
+  'guessed, but not kept: orange where the target wrote its own token instead, grey elsewhere';
+
 const unadded = (name, why) => `${name} was not added: ${why}`;
 
 const SILENT = 'The server does not answer: it was stopped or cannot be reached.';
@@ -134,6 +137,9 @@ export const W = {
     ...origins,
     title: 'How to read the text',
     rejected: 'rejected',
+    after: 'rejected with it',
+    preferred: 'the target’s choice',
+    by: 'line above: by which view',
     other: 'not as autoregressive',
     otherHelp: 'Bold in a frame: here this complete answer and the autoregressive one differ.',
     showRejected: 'Show rejected drafts',
@@ -169,7 +175,8 @@ export const W = {
   },
   tree: {
     title: 'Token tree',
-    help: 'What one round guessed. The root, left, is the last token decided before; a branch is a way to go on, a level one position further, a number the drafter’s probability. The green path was kept; the large model adds the blue token, in place of the orange one; grey candidates were never used. ␣ is a space, ↵ a new line, ■ the end of the answer.',
+    help: `What one round guessed, after the last token decided before, left. Lines lead to what may come next, and part where several tokens were guessed for one place. Numbers tell how likely the drafter held a token, 0 to 1. Green: kept; blue: the large model’s own. Rejected: ${rejected}. ␣ is a space, ↵ a new line, ■ the end of the answer.`,
+    start: '(start)',
     making: (title, round, n, checking) =>
       `${title} · round ${round + 1} · ${checking ? `checking all ${n} in one pass` : `guessing ${count(n, 'token')}`}`,
     slider: 'Round',
@@ -184,14 +191,14 @@ export const W = {
   },
   chase: {
     title: 'The race over the whole screen',
-    open: 'Show over the whole screen',
+    open: 'Full screen',
     ghost: 'one at a time is here',
     start: 'Start',
     far: (n, ...told) => [count(n, 'token'), ...told].filter(Boolean).join(' · '),
     keys: 'Space plays, arrows change the round, Escape leaves.',
   },
   strip: {
-    title: 'The tree of every round, rejected branches grey',
+    title: 'The tree of every round',
     help: 'Deeper: guessed further ahead; wider: more alternatives. A click opens the round.',
     round: (i, drafted, kept, deep, wide) =>
       `Round ${i + 1}: ${count(drafted, 'drafted token')}, ${kept} kept; ${deep} deep, ${wide} wide`,
@@ -223,8 +230,8 @@ export const W = {
     rejected: ({ text, p, own, ownP, relaxed, sampled }) =>
       `${proposed(text, p)}. The target ${sampled ? 'drew' : 'preferred'} ${own}${ownP && !sampled ? ` (${ownP})` : ''}${relaxed ? `, and ${relaxed} was let through in its place` : ''}: rejected.`,
     after: ({ lost, own, sampled }) =>
-      `Guessed to come after ${lost}, which was rejected: the target ${sampled ? 'drew' : 'preferred'} ${own} there. So this was never used.`,
-    ended: 'The answer had ended before this place: not used.',
+      `Guessed to come after ${lost}, which was rejected: the target ${sampled ? 'drew' : 'preferred'} ${own} there.`,
+    ended: 'The answer had ended before this place.',
   },
   branch: {
     take: (text) => `Branch: take ${text} here instead`,
@@ -248,12 +255,7 @@ export const W = {
     roundGoing: (drafted) => `${drafted} drafted, being checked`,
     place: (i, round, depth) => `token ${i + 1} · round ${round + 1} · depth ${depth}`,
     fallen: (kind, round, depth) => `${kind} · round ${round + 1} · depth ${depth}`,
-    kinds: {
-      root: 'before this round',
-      rejected: 'rejected',
-      after: 'not used',
-      ended: 'not used',
-    },
+    root: 'before this round',
     open: (text) => `Inspect token ${text}`,
     previous: 'Previous token',
     next: 'Next token',
@@ -353,6 +355,7 @@ export const W = {
     text: 'The answer so far',
     meanwhile: (text, over) => `${over ? 'At its end' : 'Meanwhile'}, one token at a time: ${text}`,
     count: (i, n) => `${i} of ${n}`,
+    ends: ' (the end)',
     keys: 'Arrow keys lead on and back, Escape leaves.',
     begin: (title, by) =>
       `A large model is asked this. With ${title} it need not write token after token: ${by} guesses ahead. (A token is ${TOKEN}.)`,
@@ -363,7 +366,7 @@ export const W = {
     drafted: ({ drafted, branches, shown }, by) => {
       const all = `${by[0].toUpperCase()}${by.slice(1)} guesses ${spelt(drafted)} ${drafted === 1 ? 'token' : 'tokens'}`;
       if (branches > 1)
-        return `${all} on ${spelt(branches)} branches. On the one that the large model follows it guesses ${spelt(shown)}, shown here.`;
+        return `${all}, some for the same place; ${shown === 1 ? 'one is' : `${spelt(shown)} in a row are`} shown here.`;
       return shown < drafted
         ? `${all}; the last ${spelt(drafted - shown)}, not shown, would follow the end.`
         : `${all}.`;
@@ -538,7 +541,7 @@ export const W = {
       'The server did not accept this question: one of its files is not there. Remove it and add it again.',
     lost: `${SILENT} What has arrived is kept; run again when the server is back.`,
     away: `${SILENT} Try again when it is back.`,
-    measure: 'Measure without drawing',
+    measure: 'Race again at once, without drawing',
     undrawn: 'Measuring without drawing; it is played back when it is done.',
     busyNow: (others) =>
       `Other programs use ${portion(others)} of the machine: these times will not count.`,
@@ -583,7 +586,7 @@ export const W = {
     others: 'Other methods',
     lossyMark: ' (its answer may differ)',
     watch: (title) => `Watch “${title}”`,
-    nav: 'Methods',
+    nav: 'Lessons',
     look: 'What to look for.',
     verdict: 'The paper’s claim, tested on drawn scenes (Compare has photographs)',
     first: 'Reading a race',
@@ -591,7 +594,8 @@ export const W = {
       draft: 'guessed, and exactly what the target would have written',
       relaxed: 'guessed and let through, although the target would have written something else',
       target: 'a correction, or a bonus after everything drafted was kept',
-      rejected: 'guessed, but the target wanted something else',
+      rejected,
+      after: rejected,
     },
   },
   chat: {
