@@ -456,11 +456,12 @@ def page_of(report: JsonObject) -> ReportPage:
     ]
     filled = [table for table in some if len(table[2]) > 1]
     before = _condition_lines(report)
+    made = provenance_line(report["machine"])
     caption = (
-        f"{settings['pair']}, {settings['sampling']}. {' '.join(before)}"
+        f"{settings['pair']}, {settings['sampling']}. {made} {' '.join(before)}"
         f" {tables.with_settings(settings['methods'].items())}"
     )
-    return ReportPage(filled, heat_map_svg(rows, caption), before, notes)
+    return ReportPage(filled, heat_map_svg(rows, caption), before, [*notes, made])
 
 
 def _table(
@@ -510,7 +511,7 @@ def _condition_lines(report: JsonObject) -> list[str]:
     settled = ASKED + SPREAD * (settings["repeats"] > 1)
     settled += QUALITY * ("quality" in columns) + LIMITS * ("limit" in columns)
     settled += INTERVALS * ("interval" in columns)
-    sentences = [provenance_line(machine), settled.format(**settings | sizes)]
+    sentences = [settled.format(**settings | sizes)]
     if settings.get("peers"):
         sentences.append(LIBRARY.format(**machine))
     if machine.get("busy"):

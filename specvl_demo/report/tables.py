@@ -32,8 +32,6 @@ ANSWER_COLUMNS = (
 """Of one answer by itself."""
 LANE_COLUMNS = (*ANSWER_COLUMNS, "speedup_decode", "speedup_total", "identical_to_ar", "stop")
 
-_UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
-
 
 def lane_row(lane: LaneRecords) -> JsonObject:
     """Return the figures of one lane: the fields of `generate --json`, in their order."""
@@ -142,20 +140,12 @@ def run_facts(begin: Begin) -> str:
     return one_line(" · ".join(filter(None, (*parts, versions or "no versions recorded"))))
 
 
-def race_caption(lanes: Sequence[LaneRecords]) -> str:
-    """Return what a figure of a race needs beneath it: pair, methods with their settings, where and
-    how it was run.
-    """
-
-    begins = (lane.begin for lane in lanes if lane.begin.method != "ar")
-    methods = with_settings((begin.title, begin.settings) for begin in begins)
-    return f"{run_facts(lanes[0].begin)}. {methods}"
-
-
 def with_settings(methods: Iterable[tuple[str, JsonObject]]) -> str:
     """Return methods with their settings as a sentence."""
     listed = [
         f"{title} ({', '.join(f'{name}={format_cell(value)}' for name, value in chosen.items())})"
+        if chosen
+        else title
         for title, chosen in methods
     ]
     return f"{'; '.join(listed)}."
@@ -201,7 +191,9 @@ def one_line(text: str, max_chars: int | None = None) -> str:
 def plain(text: str) -> str:
     """Return the text with its line breaks, but without terminal control characters."""
     whites = "\n\t\N{ZERO WIDTH JOINER}"  # the last is part of many emoji
-    return "".join(c if c.isprintable() or c in whites else _UNPRINTABLE for c in text)
+    return "".join(
+        c if c.isprintable() or c in whites else "\N{REPLACEMENT CHARACTER}" for c in text
+    )
 
 
 def _markdown(value: Any) -> str:

@@ -20,6 +20,7 @@ from specvl_demo.media import MediaFile, load_files
 from specvl_demo.pairs.machine import computed_s, n_cores
 from specvl_demo.records import JsonObject, LaneRecords, Record, dump_trace, gather_lanes
 from specvl_demo.report import figure, html, remarks, trace
+from specvl_demo.serving.choosing import only_changed
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.serve.benches import BenchRuns, pack_report, read_report
@@ -209,9 +210,10 @@ class PageHandlers:
             raise ValueError(messages.NOT_SHARED)
         with self._read_trace(file) as lanes:
             if payload.get("as") == "figure":
-                return self._write_file(caller, "race.svg", figure.race_svg(lanes).encode())
-            page = html.race_page(lanes, earlier, self.catalog.get("notes"))
-            return self._write_file(caller, "race.html", page.encode())
+                name, made = "race.svg", figure.race_svg([*map(only_changed, lanes)])
+            else:
+                name, made = "race.html", html.race_page(lanes, earlier, self.catalog.get("notes"))
+            return self._write_file(caller, name, made.encode())
 
     def check_clip(self, item: Any, _: Caller) -> None:
         """Raise MediaError if an uploaded clip, which a browser does not show, cannot be read."""
