@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import secrets
+import shutil
 import signal
 import sys
 import threading
@@ -53,12 +56,14 @@ def serve_page(
         frames: Sites that may show the page in a frame, `*` for any.
     """
     startup.limit_arenas()
-    folder = Path(get_upload_folder())
-    uploads.sweep_old_files(folder)
-    stored = uploads.Uploads(folder)
+    parent = Path(get_upload_folder())
+    uploads.sweep_old_files(parent)
+    # Its own: another server of this user may get the same files, and remove them.
+    folder = parent / secrets.token_hex(8)
+    os.environ["GRADIO_TEMP_DIR"] = str(folder)
 
     def leave() -> None:
-        stored.remove_all()
+        shutil.rmtree(folder, ignore_errors=True)
         startup.exit_process()
 
     stopping = SimpleQueue[int]()
@@ -70,7 +75,7 @@ def serve_page(
         handlers = PageHandlers(
             catalog.build_catalog(pair),
             Queue(worker, max_waiting, limit_s),
-            stored,
+            uploads.Uploads(folder),
             [folder, EXAMPLES],
             catalog.example_files(),
         )

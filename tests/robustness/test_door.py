@@ -295,18 +295,20 @@ def test_faults_of_the_libraries_come_as_our_sentences(tmp_path: Path):
 
 
 def test_old_uploads_are_removed(tmp_path: Path):
-    for name, hours in (("old", 3), ("new", 1)):
-        (tmp_path / name).mkdir()
+    """Those that a server has left too, which had a folder of its own."""
+    for name, hours in (("server/old", 3), ("new", 1)):
+        (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "a.png").write_bytes(b"x" * 100)
-        at = time.time() - hours * 3600
-        os.utime(tmp_path / name / "a.png", (at, at))
-        os.utime(tmp_path / name, (at, at))
+        for path in (tmp_path / name / "a.png", tmp_path / name):
+            os.utime(path, (time.time() - hours * 3600,) * 2)
     (tmp_path / "cut").write_bytes(b"x")
-    os.utime(tmp_path / "cut", (time.time() - 300,) * 2)
+    os.utime(tmp_path / "cut", (time.time() - 10_000,) * 2)
     (left,) = uploads.sweep_old_files(tmp_path)
-    assert left.size == 100
-    assert [path.name for path in tmp_path.iterdir()] == ["new"]
-    assert (tmp_path / "new" / "a.png").exists()
+    assert left.path == tmp_path / "new" / "a.png" and left.size == 100
+    assert not (tmp_path / "server" / "old" / "a.png").exists() and left.path.exists()
+    assert not (tmp_path / "cut").exists()
+    uploads.Uploads(tmp_path).hold_files("me", [str(left.path)])
+    assert left.path.stat().st_mtime > time.time() - 1000  # it is asked about: its age begins anew
 
 
 async def uploading(
@@ -359,12 +361,12 @@ def test_the_oldest_file_that_is_not_used_makes_room(tmp_path: Path):
     assert used.exists() and not oldest.exists() and newer.exists()
     assert kept.reserve_bytes(5000) == messages.DISK_FULL  # the 3,000 that come count
     assert newer.exists()  # nothing is removed in vain
-    kept.release_bytes("me", 3000)
+    kept.release_bytes(3000, None)
     assert kept.reserve_bytes(5000) is None and not newer.exists()
 
 
 def test_an_upload_that_is_cut_leaves_no_file(tmp_path: Path, caplog: Any):
-    """Through Gradio's own reader of forms; and what it keeps belongs to whoever sent it."""
+    """Through Gradio's own reader of forms; and what it keeps belongs to the visit that sent it."""
 
     async def gradio(scope: Any, receive: Any, send: Any) -> None:
         form = upload_fn(Request(scope, receive), tmp_path, 5000, None)
@@ -391,10 +393,14 @@ def test_an_upload_that_is_cut_leaves_no_file(tmp_path: Path, caplog: Any):
 
     asyncio.run(filter_(scope, receive, send))
     assert list(tmp_path.iterdir()) == [] and not caplog.records and not cut
-    whole = through(filter_, "POST", UPLOAD, headers=headers, content=part + b"\r\n--b--\r\n")
+    whole = through(
+        filter_, "POST", f"{UPLOAD}?visit=me", headers=headers, content=part + b"\r\n--b--\r\n"
+    )
     (path,) = asyncio.run(whole).json()
-    assert kept.is_from_client(path, "10.0.0.1") and not kept.is_from_client(path, "10.0.0.2")
+    assert kept.is_held(path, "me") and not kept.is_held(path, "you")
     assert [one.name for one in tmp_path.iterdir()] == [Path(path).parent.name]
+    kept.release_files("me")
+    assert list(tmp_path.iterdir()) == []
 
 
 def refusal(serving: PageHandlers, path: str, caller: Caller) -> str:
@@ -411,8 +417,8 @@ def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch):
     trace = tmp_path / "content" / "race.jsonl"
     trace.parent.mkdir()
     trace.write_bytes(shipped.read_bytes())
-    kept.release_bytes("me", 0, [str(trace)])
-    kept.hold_files("another", [str(trace)])  # so that no file is made room for by removing it
+    for visit in ("visit", "another"):
+        kept.release_bytes(0, visit, [str(trace)])
     serving = PageHandlers({}, None, kept, [tmp_path, EXAMPLES])
     me = Caller("visit", "me")
 
@@ -443,7 +449,7 @@ def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch):
 
 
 def test_a_trace_that_was_uploaded_is_compared_as_an_example_is(tmp_path: Path):
-    """What is no trace, or was not uploaded, has a sentence instead. No upload is kept."""
+    """What is no trace, or was not uploaded, has a sentence instead."""
     comparisons = {tile["id"]: tile["compared"] for tile in catalog.example_entries()}
     scene, sent = EXAMPLES / "scene.trace.jsonl", tmp_path / "sent" / "race.trace.jsonl"
     visits = Uploads(tmp_path)
@@ -451,10 +457,9 @@ def test_a_trace_that_was_uploaded_is_compared_as_an_example_is(tmp_path: Path):
     for content, expected in ((scene.read_text(), comparisons["scene"]), ("{}", None)):
         sent.parent.mkdir(exist_ok=True)
         sent.write_text(content)
-        visits.release_bytes("me", 0, [str(sent)])
+        visits.release_bytes(0, "visit", [str(sent)])
         with nullcontext() if expected else pytest.raises(ValueError, match="line 1"):
             assert serving.compare_trace(str(sent), me) == expected
-        assert not sent.exists()
     for foreign in (None, [], str(scene)):
         refuses("no longer on the server", serving.compare_trace, foreign, me)
         assert scene.exists()

@@ -1,15 +1,20 @@
 """Uploads from people who mean harm: a right picture or one sentence, soon, and nothing else."""
 
+import asyncio
 import json
 import os
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from specvl_demo.media import Limits, MediaError, MediaFile, load, load_files
 from specvl_demo.question import Question
+from specvl_demo.ui import launch
+from specvl_demo.ui.page.handlers import Caller, PageHandlers
 from specvl_demo.ui.serve import jobs
 from specvl_demo.ui.serve.uploads import Uploads
 from tests.shared import corpus
@@ -226,7 +231,7 @@ def test_the_page_reads_uploads_and_nothing_else(tmp_path: Path):
 
 
 def test_a_visits_files_go_when_it_ends(tmp_path: Path):
-    """What two visitors share, or a program has just sent, stays; other files are not touched."""
+    """What another visit has sent, or a program, stays; other files are not touched."""
     uploads = tmp_path / "uploads"
     names = ("mine", "earlier", "shared", "others", "sent")
     files = {name: uploads / name / "a.png" for name in names}
@@ -240,10 +245,11 @@ def test_a_visits_files_go_when_it_ends(tmp_path: Path):
 
     keep("me", "mine", "shared", "earlier")
     visits.hold_files("me", [str(tmp_path / "example.png"), "a\0", str(uploads)])
-    keep("you", "shared", "others")
-    visits.release_bytes("visitor", 1, [str(files["sent"])])
-    keep("me", "sent")
-    visits.release_bytes("program", 1, [str(files["sent"])])
+    keep("you", "shared")
+    visits.release_bytes(1, "you", [str(files["others"])])  # which is not asked about yet
+    visits.release_bytes(1, "me", [str(files["sent"])])
+    visits.release_bytes(1, None, [str(files["sent"])])
+    visits.release_bytes(1, "me", [str(files["others"])])
     visits.release_files("me")
     assert files["sent"].exists()
     assert not files["mine"].parent.exists() and not files["earlier"].exists()
@@ -253,3 +259,39 @@ def test_a_visits_files_go_when_it_ends(tmp_path: Path):
     visits.release_files("you")
     visits.release_files(None)
     assert list(uploads.iterdir()) == [files["sent"].parent] and (tmp_path / "example.png").exists()
+
+
+def test_a_comparison_keeps_the_files_that_the_last_one_had_too(tmp_path: Path):
+    """Of the same address; a file that is gone all the same is named as its sender named it."""
+    path = tmp_path / "content" / "p1.png"
+    path.parent.mkdir()
+    corpus.halves().save(path)
+    sent = [{"path": str(path), "name": "mine.png"}]
+    lines = json.dumps({"question": "?", "image": "mine.png"})
+    payload = {"pair": "pocket", "methods": ["chain"], "lines": lines, "files": sent}
+    serving = PageHandlers({}, None, Uploads(tmp_path), [tmp_path])
+    for visit in "ab":
+        made = serving.start_bench(payload, Caller(visit, "one address"))
+    assert path.exists()
+    serving.uploads.release_files(made["bench"])
+    assert not path.exists()
+    (job,) = serving.benches.find(made["bench"]).jobs
+    with pytest.raises(ValueError, match=r"^mine\.png is no longer on the server"):
+        asyncio.run(serving._open_files(Caller("b"), job))
+
+
+def test_servers_of_one_user_keep_apart(tmp_path: Path, monkeypatch):
+    """Or one would remove the other's files, whose paths tell their content."""
+    folders = []
+
+    def stop(serving: PageHandlers) -> None:
+        folders.append(serving.uploads.folder)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "build_page", stop)
+    for _ in range(2):
+        monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+        with ThreadPoolExecutor() as aside:  # where no signals are handled
+            serve = aside.submit(launch.serve_page, "127.0.0.1", 0, "pocket", False, Mock)
+        assert isinstance(serve.exception(), KeyboardInterrupt)
+    assert len({*folders}) == 2 and {folder.parent for folder in folders} == {tmp_path}

@@ -25,7 +25,7 @@ const cut = (part) => part?.name === 'AbortError' || part?.startsWith?.('Connect
 const { error } = console;
 console.error = (...said) => said.some(cut) || error.apply(console, said);
 // Gradio's own upload does not tell how far it is.
-const send = (file, progress = () => {}) =>
+const send = (visit, file, progress = () => {}) =>
   new Promise((done, failed) => {
     const sent = new XMLHttpRequest();
     const body = new FormData();
@@ -37,7 +37,7 @@ const send = (file, progress = () => {}) =>
       const [path] = JSON.parse(sent.responseText);
       return done({ path, url: address(path) });
     };
-    sent.open('POST', new URL(root + 'gradio_api/upload', document.baseURI));
+    sent.open('POST', new URL(root + 'gradio_api/upload?visit=' + visit, document.baseURI));
     sent.send(body);
   });
 const link = (rel, href) =>

@@ -22,6 +22,7 @@ from specvl_demo.ui.page import chat
 from specvl_demo.ui.page.endpoints import ARGUMENTS, publish_endpoints
 from specvl_demo.ui.page.handlers import Caller, PageHandlers
 from specvl_demo.ui.serve.route_filter import RouteFilter, Scope
+from specvl_demo.ui.serve.uploads import MAX_AGE_S
 
 OWN = bundle.PAGE
 UI = places.ASSETS / "ui"
@@ -111,10 +112,12 @@ def build_page(handlers: PageHandlers) -> gr.Blocks:
         if request.session_hash is not None:
             handlers.queue.end_visit(request.session_hash)
 
-    # A visit's files are removed when it ends. Files that no question used are searched every ten
-    # minutes and removed after two hours.
+    # A visit's files are removed when it ends; old ones are searched every ten minutes.
     with gr.Blocks(
-        title=messages.TITLE, fill_width=True, analytics_enabled=False, delete_cache=(600, 7200)
+        title=messages.TITLE,
+        fill_width=True,
+        analytics_enabled=False,
+        delete_cache=(600, MAX_AGE_S),
     ) as page:
         whole = page_component([_server_function(getattr(handlers, name)) for name in SERVED])
         # The waiting line is the queue's, which shows all their place: Gradio admits all of them.

@@ -288,8 +288,7 @@ class ChatApi:
         except ValueError:
             raise _unfit(name, messages.A_BASE64, data) from None
         try:
-            write = self.handlers.uploads.write_file
-            return write(caller.client or "", caller.visit, name, content)
+            return self.handlers.uploads.write_file(caller.visit, name, content)
         except ValueError as fault:
             raise RefusedRequest(507, str(fault), "messages") from None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import threading
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
@@ -62,7 +61,7 @@ class PageHandlers:
     """Held while a trace is read: one takes seconds and tens of MB at most."""
 
     def __post_init__(self) -> None:
-        self.benches = BenchRuns(self.uploads.release_files)
+        self.benches = BenchRuns(self.uploads)
 
     async def run_job(self, event: gr.EventData, request: gr.Request) -> AsyncGenerator[str, None]:
         """Run the race, or the question of a bench, that a page requests, or refuse it."""
@@ -123,8 +122,6 @@ class PageHandlers:
     def start_bench(self, payload: Any, caller: Caller) -> JsonObject:
         """Start a bench, whose steps `run_job` computes; return {bench} and its size."""
         bench = self.benches.start(payload, self.folders, caller.client)
-        for job in bench.jobs:  # its files stay as long as the bench, also after the visit
-            self.uploads.hold_files(bench.id, job.question.paths)
         return {"bench": bench.id, **bench.step_counts()}
 
     def bench_progress(self, name: Any, _: Caller) -> JsonObject:
@@ -160,9 +157,9 @@ class PageHandlers:
         pair = report["settings"]["pair"]
         return report if text else report | {"asked": catalog.held_out_questions(pair)}
 
-    def read_catalog(self, _: Any, __: Caller) -> JsonObject:
-        """Return everything that can be chosen."""
-        return self.catalog
+    def read_catalog(self, _: Any, caller: Caller) -> JsonObject:
+        """Return everything that can be chosen, and the visit that is to hold uploads."""
+        return {**self.catalog, "visit": caller.visit}
 
     def stop_run(self, run: Any, caller: Caller) -> None:
         """Stop a visitor's run; runs of other visits continue."""
@@ -186,15 +183,9 @@ class PageHandlers:
         )
 
     def compare_trace(self, path: Any, caller: Caller) -> JsonObject:
-        """Return how the lanes of an uploaded trace compare; its file is then removed."""
-        file = self._find_trace(path, caller)
-        key = secrets.token_urlsafe(12)
-        self.uploads.hold_files(key, [file])
-        try:
-            with self._read_trace(file) as lanes:
-                return msgspec.to_builtins(remarks.race_remarks(lanes))
-        finally:
-            self.uploads.release_files(key)
+        """Return how the lanes of an uploaded trace compare."""
+        with self._read_trace(self._find_trace(path, caller)) as lanes:
+            return msgspec.to_builtins(remarks.race_remarks(lanes))
 
     def export_race(self, payload: Any, caller: Caller) -> JsonObject:
         """Return an uploaded trace as one file that is removed with the visit.
@@ -221,12 +212,12 @@ class PageHandlers:
 
     def _write_file(self, caller: Caller, name: str, content: bytes) -> JsonObject:
         """Write a file for a visitor, and return its address."""
-        made = self.uploads.write_file(caller.client or "", caller.visit, name, content)
+        made = self.uploads.write_file(caller.visit, name, content)
         return {"url": catalog.file_reference(made)["url"]}
 
     def _find_trace(self, path: Any, caller: Caller) -> str:
-        """Return a trace that the caller has uploaded; ValueError if it is not there."""
-        if not isinstance(path, str) or not self.uploads.is_from_client(path, caller.client or ""):
+        """Return a trace that the visit has uploaded; ValueError if it is not there."""
+        if not isinstance(path, str) or not self.uploads.is_held(path, caller.visit):
             raise ValueError(messages.NO_FILE.format(name="The race"))
         return uploaded_file({"path": path, "name": "The race"}, self.folders).path
 
@@ -247,8 +238,11 @@ class PageHandlers:
 
     async def _open_files(self, caller: Caller, job: Job) -> None:
         """Hold a question's files, and decode those that came here, before it waits in line;
-        MediaError if one cannot be decoded.
+        ValueError if one is gone, or cannot be decoded.
         """
+        for file in job.question.files:  # a bench read their names long ago
+            if not Path(file.path).is_file():
+                raise ValueError(messages.NO_FILE.format(name=file.name))
         self.uploads.hold_files(caller.visit, job.question.paths)
         folder = str(self.uploads.folder)
         files = tuple(file for file in job.question.files if file.path.startswith(folder))

@@ -9,7 +9,7 @@ import json
 import re
 import secrets
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -38,6 +38,7 @@ from specvl_demo.report import tables
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job, read_without_question, uploaded_file
 from specvl_demo.ui.serve.queue import Event
+from specvl_demo.ui.serve.uploads import Uploads
 
 MAX_ANSWERS = 1000
 """Answers of one bench: questions × repeats × methods."""
@@ -245,15 +246,17 @@ class Step:
 
 
 class BenchRuns:
-    """All visitors' benches. forget: called with the name of one whose files may be removed."""
+    """All visitors' benches, which hold their files as long as they are kept."""
 
-    def __init__(self, forget: Callable[[str], None]) -> None:
-        self._forget = forget
+    def __init__(self, uploads: Uploads) -> None:
+        self._uploads = uploads
         self._all: dict[str, BenchRun] = {}
 
     def start(self, payload: Any, folders: Sequence[Path], client: str | None) -> BenchRun:
         """Start a bench; see `read_bench`. A client's last one is dropped."""
         bench = read_bench(payload, folders, client)
+        files = (path for job in bench.jobs for path in job.question.paths)
+        self._uploads.hold_files(bench.id, files)  # first: the last one may have the same
         for earlier in list(self._all.values()):
             if client is not None and earlier.client == client:
                 self.drop(earlier.id)
@@ -269,7 +272,7 @@ class BenchRuns:
 
     def drop(self, name: str) -> None:
         self._all.pop(name, None)
-        self._forget(name)
+        self._uploads.release_files(name)
 
 
 def read_bench(payload: Any, folders: Sequence[Path], client: str | None) -> BenchRun:

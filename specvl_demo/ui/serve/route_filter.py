@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 
@@ -114,7 +115,6 @@ class RouteFilter:
         if scope["path"].startswith("//"):  # of a base address that ends in a slash
             scope = {**scope, "path": "/" + scope["path"].lstrip("/")}
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        client = str((scope.get("client") or ("",))[0])
         uploading = bool(UPLOAD.fullmatch(path))
         # A login's own response is shown to the person who logs in; chat programs get errors in
         # their own form.
@@ -137,7 +137,9 @@ class RouteFilter:
         finally:
             if uploading:  # the body lists the files that it has become
                 paths = orjson.loads(answer.body) if answer.status == 200 else []
-                self.uploads.release_bytes(client, size, paths if isinstance(paths, list) else ())
+                # Only a page has a visit, and names it.
+                visit = QueryParams(scope.get("query_string", b"")).get("visit", "")[:MAX_NAME]
+                self.uploads.release_bytes(size, visit, paths if isinstance(paths, list) else ())
 
     def _check_sender(self, scope: Scope, path: str) -> Scope:
         """Return the request as the app may see it; RefusedRequest if its host is foreign, or it

@@ -1,4 +1,4 @@
-"""The folder of uploads: how much is kept, who sent the files, what is removed and when."""
+"""The folder of uploads: how much is kept, who has the files, what is removed and when."""
 
 from __future__ import annotations
 
@@ -19,10 +19,8 @@ UPLOADS_BYTES = 4 * 2**30
 """All uploads of all visitors together."""
 SPARE_BYTES = 32 * 2**20
 """What is left free on the disk."""
-MAX_AGE_S = 2 * 3600.0
-"""Older files are removed, whether a visitor or an earlier server left them."""
-WRITTEN_S = 120.0
-"""Files directly in the folder are still being written, unless unchanged for this long."""
+MAX_AGE_S = 2 * 3600
+"""Files that nobody has asked about for so long are removed, whoever left them."""
 MAX_HOLDERS = 4096
 """Beyond it the oldest holder is forgotten; its files are removed by their age."""
 MAX_PATH, MAX_LEVELS = 1024, 64
@@ -51,36 +49,30 @@ def path_within(raw: str, folders: Sequence[Path]) -> Path | None:
 
 
 def sweep_old_files(folder: Path) -> list[StoredFile]:
-    """Remove old files and emptied folders; return the others that are complete, oldest first."""
+    """Remove old files and emptied folders, also below; return the others that are complete, oldest
+    first.
+    """
     left = []
-    now = time.time()
-    for parent, _, names in os.walk(folder, topdown=False):
-        top = parent == str(folder)
-        for name in names:
-            with suppress(OSError):  # its visitor has just left
-                path = Path(parent, name)
-                info = path.lstat()
-                if info.st_mtime < now - (WRITTEN_S if top else MAX_AGE_S):
-                    path.unlink()
-                elif not top:
-                    left.append(StoredFile(info.st_mtime, path, info.st_size))
-        with suppress(OSError):  # not empty
-            if not top and (names or Path(parent).lstat().st_mtime < now - MAX_AGE_S):
-                Path(parent).rmdir()
+    for path in sorted(folder.rglob("*"), reverse=True):  # a folder after what is in it
+        with suppress(OSError):  # its visitor has just left, or a folder is not empty
+            info = path.lstat()
+            if info.st_mtime < time.time() - MAX_AGE_S:
+                path.rmdir() if path.is_dir() else path.unlink()
+            elif path.is_file() and path.parent != folder:
+                left.append(StoredFile(info.st_mtime, path, info.st_size))
     return sorted(left)
 
 
 class Uploads:
-    """Files by holder and by client, of at most `room` bytes. Gradio names an upload after its
-    content, so two visitors may share a file: it is removed when the last holder that used it has
-    ended.
+    """Files by holder: a visit, a bench, a request; of at most `room` bytes. Gradio names an upload
+    after its content, so several may have the same file: it is removed when the last has ended.
     """
 
     def __init__(self, folder: Path, room: int = UPLOADS_BYTES) -> None:
         self.folder = folder.resolve()
         self._room = room
         self._held: OrderedDict[str, set[Path]] = OrderedDict()
-        self._clients: dict[Path, set[str]] = {}
+        self._of_programs: set[Path] = set()
         self._reserved = 0
         self._lock = threading.Lock()
 
@@ -93,8 +85,7 @@ class Uploads:
             return messages.NOT_KEPT
         with self._lock:
             files = sweep_old_files(self.folder)
-            there = {file.path for file in files}
-            self._clients = {path: who for path, who in self._clients.items() if path in there}
+            self._of_programs &= {file.path for file in files}
             coming = self._reserved + size
             over = sum(file.size for file in files) + coming - self._room
             short = coming + SPARE_BYTES - shutil.disk_usage(place).free
@@ -103,14 +94,17 @@ class Uploads:
             self._reserved += size
         return None
 
-    def release_bytes(self, client: str, size: int, paths: Collection[str] = ()) -> None:
-        """Release a reservation: a client's bytes have arrived, as these files, or will not."""
+    def release_bytes(self, size: int, holder: str | None, paths: Collection[str] = ()) -> None:
+        """Release a reservation: the bytes have arrived, as these files of a holder, or will not.
+        Without a holder a program sent them, which may ask about them more than once.
+        """
         with self._lock:
             self._reserved -= size
-            for file in self._files_here(paths):
-                self._clients.setdefault(file, set()).add(client)
+            if not holder:
+                self._of_programs |= self._files_here(paths)
+        self.hold_files(holder, paths)
 
-    def write_file(self, client: str, holder: str | None, name: str, content: bytes) -> Path:
+    def write_file(self, holder: str | None, name: str, content: bytes) -> Path:
         """Write a file that the page makes, removed with its holder; ValueError without room."""
         if sentence := self.reserve_bytes(len(content)):
             raise ValueError(sentence)
@@ -123,43 +117,33 @@ class Uploads:
             full = fault.errno in (errno.ENOSPC, errno.EDQUOT)
             raise ValueError(messages.DISK_FULL if full else messages.NOT_KEPT) from None
         finally:
-            self.release_bytes(client, len(content), [str(path)])
-        self.hold_files(holder, [str(path)])
+            self.release_bytes(len(content), holder, [str(path)])
         return path
 
-    def is_from_client(self, raw: str, client: str) -> bool:
-        """Whether a client has uploaded this file."""
+    def is_held(self, raw: str, holder: str | None) -> bool:
+        """Whether a holder has this file."""
         with self._lock:
-            return client in self._clients.get(path_within(raw, [self.folder]) or Path(), ())
+            return path_within(raw, [self.folder]) in self._held.get(holder or "", ())
 
     def hold_files(self, holder: str | None, paths: Iterable[str]) -> None:
-        """Record the files that a holder uses: a visit, a bench, a request. Those of other folders
-        are ignored.
+        """Record that a holder has these files, whose age begins anew. Those of other folders are
+        ignored.
         """
         files = self._files_here(paths)
-        if holder is None or not files:
+        if not holder or not files:
             return
         with self._lock:
+            with suppress(OSError):  # one is not there
+                [*map(os.utime, files)]
             self._held.setdefault(holder, set()).update(files)
             while len(self._held) > MAX_HOLDERS:
                 self._held.popitem(last=False)
 
     def release_files(self, holder: str | None) -> None:
-        """Remove a holder's files that no other holder has, and folders that they leave empty.
-
-        A file that another client has sent stays: a program, or a page before its first question,
-        may be about to ask about its upload of the same bytes.
-        """
+        """Remove a holder's files that nobody else has, and folders that they leave empty."""
         with self._lock:
             gone = self._held.pop(holder or "", set())
-            shared = {path for path in gone if len(self._clients.get(path, ())) > 1}
-            _remove_files(gone.difference(shared, *self._held.values()))
-
-    def remove_all(self) -> None:
-        """The page ends, and every visit with it: remove what has come, and what is coming."""
-        with self._lock:
-            coming = (path for path in self.folder.glob("*") if path.is_file())
-            _remove_files({*self._clients, *coming}.union(*self._held.values()))
+            _remove_files(gone.difference(self._of_programs, *self._held.values()))
 
     def _files_here(self, paths: Iterable[str]) -> set[Path]:
         """Return those of these paths that are in the folder."""

@@ -32,7 +32,9 @@ import { W } from './words/words.js';
 export async function mount(root, api) {
   // So that no race has to wait for it; without it, all but charts works.
   const drawing = plotly(api.url('plotly')).catch(() => null);
-  const page = new Page(root, api, await api.server.read_catalog());
+  const catalog = await api.server.read_catalog();
+  const upload = (...sent) => api.upload(catalog.visit, ...sent);
+  const page = new Page(root, { ...api, upload }, catalog);
   Object.assign(window, { specvl: page });
   await Promise.all([page.visit.start(page.tabs), drawing]);
   page.visit.ready = true;

@@ -171,6 +171,8 @@ interface Example {
 
 /** What can be chosen here (ui/page/catalog.py). */
 interface Catalog {
+  /** Named with every upload. */
+  visit: string;
   machine: string;
   pairs: Pair[];
   methods: Method[];
