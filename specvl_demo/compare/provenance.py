@@ -6,6 +6,7 @@ import platform
 import shutil
 import subprocess
 from datetime import datetime, timezone
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -47,6 +48,7 @@ def collect_facts(loaded: LoadedPair | None = None) -> JsonObject:
     return facts
 
 
+@cache
 def git_commit() -> str | None:
     """Return the commit of this checkout, with a plus if files differ from it; None outside one."""
     if not (places.ROOT / ".git").exists() or shutil.which("git") is None:

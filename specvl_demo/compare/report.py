@@ -6,14 +6,14 @@ A rate is Σ tokens / Σ seconds of all repeats, a speedup the ratio of two.
 
 from __future__ import annotations
 
-import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from statistics import mean, quantiles
-from typing import TypeVar
+from typing import Any
+
+import numpy as np
 
 from specvl_demo.methods.base import Choice, describe_draft
 from specvl_demo.pairs import PairSpec
@@ -22,15 +22,16 @@ from specvl_demo.question import Question
 from specvl_demo.records import JsonObject, LaneRecords
 from specvl_demo.report import tables
 from specvl_demo.report.figure import heat_map_svg
-from specvl_demo.report.metrics import FEWEST, accepted_by_depth, compare_with_ar, fixed
+from specvl_demo.report.metrics import accepted_by_depth, compare_with_ar, fixed
 from specvl_demo.report.remarks import rough_factor
 from specvl_demo.report.tables import Rows
 
 HF_GENERATE, HF_ASSISTED = "hf-generate", "hf-assisted"
 """Hugging Face's own ways of decoding, as rows are named."""
-T = TypeVar("T")
 DRAWS = 1000
 """Number of resamples for an interval."""
+FEWEST_QUESTIONS = 5
+"""# choice: of fewer no interval is told: a percentile bootstrap then covers far less than 95 %."""
 
 COLUMNS = (
     "method",
@@ -49,6 +50,7 @@ COLUMNS = (
     "repeats",
     "spread",
     "interval",
+    "fastest_over",
     "quality",
 )
 TOTAL = {
@@ -63,8 +65,11 @@ are told.
 """
 BY_KIND = ("tau", "tokens_per_s", "speedup_vs_ar", "interval", "accepted_by_depth")
 """What is also reported for each kind of question."""
+KINDS = {"method": "method", "kind": "kind", "cases": "questions", "tokens": "tokens"}
+KIND_COLUMNS = (*KINDS, "speedup_vs_ar", "speedup_about", "interval", "tokens_per_s", "tau")
 COMPARED = (
     "interval",
+    "fastest_over",
     "speedup_vs_ar",
     "speedup_vs_hf_generate",
     "speedup_vs_hf_assisted",
@@ -82,7 +87,7 @@ Table = tuple[str, Rows, Sequence[str]]
 DECODING = {
     "method": "method",
     "speedup_vs_ar": "× our AR",
-    "speedup_about": "× our AR, disturbed",
+    "speedup_about": "× our AR, in words",
     "interval": "× our AR, 95 %",
     "tokens_per_s": "tokens/s",
     "tau": "τ",
@@ -95,25 +100,25 @@ DECODING = {
     "quality": "F1 of words",
     "spread": "spread",
 }
-HEADS = DECODING | TOTAL
-BY_DEPTH = f"Drafted positions kept, by depth, of {FEWEST} or more each"
+HEADS = DECODING | TOTAL | KINDS
 ASKED = (
-    "{cases}, at most {max_new_tokens} tokens, {repeats}. τ: tokens per target forward, including"
-    " the target's own."
+    "{cases}, at most {max_new_tokens} tokens, {repeats}, {sampling}. τ: tokens per target forward,"
+    " including the target's own."
 )
-SPREAD = (
-    " Rates are all tokens over all seconds; spread: the interquartile range of the repeats' rates"
-    " over their median."
+EXPLAINED = {
+    "spread": " Rates are all tokens over all seconds; spread: the interquartile range of the"
+    " repeats' rates over their median.",
+    "quality": " F1 of words: how far the answers' words are those of the reference, in"
+    " {references} that came with one.",
+    "limit": " limit: the speedup if rounds took only the time to draft and to verify.",
+    "interval": f" 95 %, small in the figure: between these lies the speedup in 95 % of {DRAWS}"
+    f" resamples of the questions; blank for fewer than {FEWEST_QUESTIONS}.",
+}
+"""Sentences on columns, said if one has a value."""
+LEVEL = (
+    "These questions do not tell {fastest}, the fastest, from {others}: over their resamples, the"
+    " 95 % interval of the ratio of the speeds includes 1."
 )
-QUALITY = (
-    " F1 of words: how far the answers' words are those of the reference, in {references} that"
-    " came with one."
-)
-INTERVALS = (
-    f" 95 %, small in the figure: between these lies the speedup in 95 % of {DRAWS} resamples of"
-    " the questions."
-)
-LIMITS = " limit: the speedup if rounds took only the time to draft and to verify."
 LIBRARY = (
     "Hugging Face's own decoding ran in {dtype}, without this project's kernels and their 8-bit"
     " weights, with the library's dynamic cache."
@@ -194,7 +199,7 @@ class RepeatResult:
         return mine / theirs if mine is not None and theirs else None
 
 
-def round_robin(ways: Sequence[T], repeat: int) -> list[T]:
+def round_robin(ways: Sequence[Any], repeat: int) -> list[Any]:
     """Return the order in which ways of decoding run in a repeat: each comes first once."""
     shift = repeat % len(ways)
     return [*ways[shift:], *ways[:shift]]
@@ -210,9 +215,9 @@ def hide_disturbed(report: JsonObject) -> JsonObject:
     def without(row: JsonObject) -> JsonObject:
         kinds = {kind: without(figures) for kind, figures in row.get("by_kind", {}).items()}
         speedup = row.get("speedup_vs_ar")
-        rough = {} if speedup is None else {"speedup_about": rough_factor(speedup)}
-        rest = row | dict.fromkeys(set(COMPARED) & set(row)) | rough
-        return rest | ({"by_kind": kinds} if kinds else {})
+        rough = {"speedup_about": rough_factor(speedup)} if speedup else {}
+        kinds = {"by_kind": kinds} if kinds else {}
+        return {**row, **dict.fromkeys({*COMPARED} & {*row}), **rough, **kinds}
 
     return report | {"rows": [without(row) for row in report["rows"]]}
 
@@ -229,70 +234,59 @@ def method_rows(
     repeats: Sequence[RepeatResult], names: Iterable[str], cases: Sequence[Question]
 ) -> list[JsonObject]:
     """Return a row per method. cases: The questions, in their order."""
-    kinds = Counter(case.kind for case in cases)
+    kinds = dict.fromkeys(case.kind for case in cases)
     parts = {kind: [repeat.of_kind(kind, cases) for repeat in repeats] for kind in kinds}
     table = []
     for name in names:
         row = _method_row(repeats, name)
         row["quality"] = _mean_f1(repeats, name, cases)
-        of_kinds = {kind: _method_row(part, name) for kind, part in parts.items()}
-        row["by_kind"] = {
-            kind: {
-                "cases": kinds[kind],
-                "tokens": sum(
-                    len(answer.token_ids)
-                    for part in parts[kind][:1]
-                    for answer in part.answers[name]
-                ),
-                **{column: figures[column] for column in BY_KIND},
-            }
-            for kind, figures in of_kinds.items()
-        }
+        row["by_kind"] = {}
+        for kind, part in parts.items():
+            figures = _method_row(part, name)
+            answers = [answer.token_ids for answer in part[0].answers[name]]
+            sizes = {"cases": len(answers), "tokens": sum(map(len, answers))}
+            row["by_kind"][kind] = sizes | {column: figures[column] for column in BY_KIND}
         table.append(row)
+    fastest = max(table, key=lambda row: row["tokens_per_s"] or 0.0)["method"]
+    for row in table:
+        row["fastest_over"] = interval_over_questions(repeats, fastest, row["method"])
     return table
 
 
-def interval_over_questions(repeats: Sequence[RepeatResult], name: str) -> list[float] | None:
-    """Return the 95 % interval of the speedup over AR with respect to the choice of questions, each
-    with all its repeats.
+def interval_over_questions(
+    repeats: Sequence[RepeatResult], name: str, other: str = "ar"
+) -> list[float] | None:
+    """Return the 95 % interval of how many times as fast one way is as another with respect to the
+    choice of questions, each with all its repeats.
     """
     times: dict[int, list[float]] = defaultdict(lambda: [0.0] * 4)
     for repeat in repeats:
-        for at, (mine, ar) in enumerate(zip(repeat.answers[name], repeat.answers["ar"])):
-            four = (mine.n_decoded, mine.decode_s, ar.n_decoded, ar.decode_s)
+        for at, both in enumerate(zip(repeat.answers[name], repeat.answers[other])):
+            four = [number for each in both for number in (each.n_decoded, each.decode_s)]
             times[at] = [a + b for a, b in zip(times[at], four)]
 
-    def speedup(tokens: float, seconds: float, ar_tokens: float, ar_s: float) -> float | None:
-        return tokens / seconds / (ar_tokens / ar_s) if seconds and ar_tokens and ar_s else None
+    def ratio(tokens: float, seconds: float, its_tokens: float, its_s: float) -> float | None:
+        return tokens * its_s / (seconds * its_tokens) if seconds * its_tokens else None
 
-    return None if name == "ar" else bootstrap(list(times.values()), speedup)
+    return None if name == other else bootstrap(list(times.values()), ratio)
 
 
 def bootstrap(
     questions: Sequence[Sequence[float]], figure: Callable[..., float | None]
 ) -> list[float] | None:
     """Return the 95 % interval of a figure, by a percentile bootstrap over the questions; None for
-    fewer than two, or if no resample has the figure.
+    fewer than FEWEST_QUESTIONS, or if no resample has the figure.
 
     questions: The numbers of each, of which `figure` gets the sums.
     """
-    if len(questions) < 2:
+    if len(questions) < FEWEST_QUESTIONS:
         return None
-    columns = list(zip(*questions))
-    sums = (
-        [sum(map(column.__getitem__, some)) for column in columns]
-        for some in _resamples(len(questions))
-    )
+    n = len(questions)
+    some = np.random.default_rng(0).integers(n, size=(DRAWS, n))
+    sums = np.asarray(questions)[some].sum(1).tolist()
     numbers = [value for each in sums if (value := figure(*each)) is not None]
     cuts = quantiles(numbers, n=40, method="inclusive") if numbers else []
     return [cuts[0], cuts[-1]] if cuts else None
-
-
-@cache
-def _resamples(n: int) -> list[list[int]]:
-    """Return which of n questions every resample has."""
-    draw = random.Random(0)
-    return [draw.choices(range(n), k=n) for _ in range(DRAWS)]
 
 
 def f1(answer: str, reference: str) -> float:
@@ -393,8 +387,10 @@ def report_of(
     """Return `machine, settings, rows`, as `bench --json` prints them. cases: As they were asked.
     measured: The repeats so far.
     """
-    sampling = cases[0].sampling
-    how = "greedy" if sampling.greedy else f"T={sampling.temperature:g}"
+    seed, last = (case.sampling.seed for case in (cases[0], cases[-1]))
+    sampling = cases[0].sampling.record
+    if seed != last:
+        sampling["seed"] = f"{seed} to {last}, one a question"
     answered = cases[: len(measured[0].answers["ar"]) if measured else 0]
     methods = {choice.method.name: choice.settings for choice in choices}
     settings = {
@@ -403,7 +399,7 @@ def report_of(
         "references": sum(bool(case.reference) for case in answered),
         "max_new_tokens": cases[0].max_new_tokens,
         "repeats": repeats,
-        "sampling": ", ".join([how, *tables.further_words(sampling.record)]),
+        "sampling": tables.sampling_words(sampling),
         "methods": methods,
         "peers": list(peers),
     }
@@ -444,55 +440,31 @@ def page_of(report: JsonObject) -> ReportPage:
         {**row, **_row_in_words(row), "drafts": drafts.get(row.get("name", row["method"]))}
         for row in report["rows"]
     ]
+    of_kinds = [
+        {**figures, "method": row["method"], "kind": kind}
+        for row in rows
+        for kind, figures in row.get("by_kind", {}).items()
+    ]
     notes = [f"{row['method']}: {row['note']}" for row in rows if row["note"]]
     disturbed = {key: f"{HEADS[key]}, disturbed" for key in TIMES}
     heads = HEADS | (disturbed if report["machine"].get("busy") else {})
     some = [
         _table("Decoding", rows, heads, DECODING),
         _table("From pictures to answer", rows, heads, TOTAL),
-        _table("Speed by kind of question, × our AR", _by_kind(rows, "speedup_vs_ar"), heads),
-        _table("τ by kind of question", _by_kind(rows, "tau"), heads),
-        _table(BY_DEPTH, _accepted_by_depth(rows), heads),
+        _table("Speed by kind of question", of_kinds, heads, KIND_COLUMNS),
     ]
     filled = [table for table in some if len(table[2]) > 1]
     before = _condition_lines(report)
-    made = provenance_line(report["machine"])
-    caption = (
-        f"{settings['pair']}, {settings['sampling']}. {made} {' '.join(before)}"
-        f" {tables.with_settings(settings['methods'].items())}"
-    )
-    return ReportPage(filled, heat_map_svg(rows, caption), before, [*notes, made])
+    chosen = tables.with_settings(settings["methods"].items())
+    caption = f"{settings['pair']}. {' '.join(before)} {chosen}"
+    return ReportPage(filled, heat_map_svg(rows, caption), before, [*notes, chosen])
 
 
-def _table(
-    heading: str, rows: Rows, heads: Mapping[str, str], columns: Iterable[str] = ()
-) -> Table:
-    """Return a table of these columns, or of all, that have a value in any row, as readers are
-    told.
-    """
-    columns = columns or dict.fromkeys(key for row in rows for key in row)
+def _table(heading: str, rows: Rows, heads: Mapping[str, str], columns: Iterable[str]) -> Table:
+    """Return a table of these columns that have a value in any row, as readers are told."""
     filled = [key for key in columns if any(row.get(key) is not None for row in rows)]
     named = [{heads.get(key, key): row.get(key) for key in filled} for row in rows]
     return heading, named, [heads.get(key, key) for key in filled]
-
-
-def _by_kind(rows: Rows, figure: str) -> list[JsonObject]:
-    """Return a figure of each method, with a column per kind of question."""
-    return [
-        {"method": row["method"]} | {kind: its[figure] for kind, its in row["by_kind"].items()}
-        for row in rows
-        if row.get("by_kind")
-    ]
-
-
-def _accepted_by_depth(rows: Rows) -> list[JsonObject]:
-    """Return the share accepted of the positions drafted at a depth, given that all before were."""
-    return [
-        {"method": row["method"]}
-        | {str(depth): share for depth, share in enumerate(row["accepted_by_depth"], 1)}
-        for row in rows
-        if row.get("accepted_by_depth")
-    ]
 
 
 def _count_things(n: int, thing: str) -> str:
@@ -507,27 +479,27 @@ def _condition_lines(report: JsonObject) -> list[str]:
         "repeats": _count_things(settings["repeats"], "interleaved repeat"),
         "references": _count_things(settings.get("references", 0), "question"),
     }
-    columns = {key for row in report["rows"] for key, value in row.items() if value is not None}
-    settled = ASKED + SPREAD * (settings["repeats"] > 1)
-    settled += QUALITY * ("quality" in columns) + LIMITS * ("limit" in columns)
-    settled += INTERVALS * ("interval" in columns)
-    sentences = [settled.format(**settings | sizes)]
+    rows = report["rows"]
+    filled = {key for row in rows for key, value in row.items() if value is not None}
+    text = ASKED + "".join(EXPLAINED[key] for key in EXPLAINED if key in filled)
+    sentences = [provenance_line(machine), text.format(**settings | sizes)]
     if settings.get("peers"):
         sentences.append(LIBRARY.format(**machine))
     if machine.get("busy"):
         sentences.append(BUSY.format(share=100 * machine["others_share_meanwhile"]))
+    near = [row["method"] for row in rows if (span := row.get("fastest_over")) and span[0] <= 1]
+    if near:
+        fastest = max((row for row in rows if row["tau"]), key=lambda row: row["tokens_per_s"])
+        sentences.append(LEVEL.format(fastest=fastest["method"], others=", ".join(near)))
     return sentences
 
 
 def _row_in_words(row: JsonObject) -> dict[str, str | None]:
     """Return how a row's time is split, and whether its answers are AR's, or relaxed."""
-    phases = same = None
+    words = {"same": tables.format_cell(row.get("identical_to_ar")) or None}
     if row.get("share_draft") is not None:
         shares = row["share_draft"], row["share_verify"], row["share_commit"] + row["share_other"]
-        phases = " / ".join(fixed(100 * share, 0) for share in shares) + " %"
-    if row.get("identical_to_ar") is not None:
-        relaxed = (
-            f", {fixed(100 * share, 1)} % relaxed" if (share := row.get("relaxed_share")) else ""
-        )
-        same = tables.format_cell(row["identical_to_ar"]) + relaxed
-    return {"phases": phases, "same": same}
+        words["phases"] = " / ".join(fixed(100 * share, 0) for share in shares) + " %"
+    if share := row.get("relaxed_share"):
+        words["same"] = f"{words['same']}, {fixed(100 * share, 1)} % relaxed"
+    return words

@@ -16,6 +16,7 @@ SHEETS = [
 """In the order in which a later one wins."""
 _IMPORT = re.compile(r"^import (?:\{([^}]*)\}|\* as (\w+)) from '([^']+)';$", re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async )?(?:function|class|const|let) (\w+))", re.MULTILINE)
+_EXPORT_LIST = re.compile(r"^export \{([^}]*)\};$", re.MULTILINE)
 _COMMENT = re.compile(r"^ *(?:/\*.*?\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
 
 
@@ -41,7 +42,8 @@ def bundle_scripts(entry: Path) -> str:
 
         source = _COMMENT.sub("", path.read_text("utf-8"))
         exported = [match[2] for match in _EXPORT.finditer(source)]
-        body = _EXPORT.sub(r"\1", _IMPORT.sub(bind, source))
+        exported += [match[1] for match in _EXPORT_LIST.finditer(source)]
+        body = _EXPORT_LIST.sub("", _EXPORT.sub(r"\1", _IMPORT.sub(bind, source)))
         modules[path] = (
             f"const {name} = (() => {{\n{body}return {{ {', '.join(exported)} }};\n}})();\n"
         )

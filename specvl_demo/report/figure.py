@@ -16,7 +16,7 @@ from unicodedata import east_asian_width
 from specvl_demo.records import JsonObject, LaneRecords, Origin, Round
 from specvl_demo.report import remarks
 from specvl_demo.report.metrics import fixed, measure_lanes, runs
-from specvl_demo.report.tables import one_line, plain, run_facts, with_settings
+from specvl_demo.report.tables import one_line, plain, race_caption
 
 WIDTH, MARGIN = 960, 20
 CELL, LINE = 7.8, 20
@@ -30,12 +30,12 @@ ORIGINS: dict[Origin, str] = {"draft": "#009e73", "relaxed": "#e69f00", "target"
 """The page's colours in its light theme (a test compares them with its styles): Okabe and Ito's,
 which colour-blind eyes keep apart. Each has a second cue beside it.
 """
-PAINT: dict[Origin, tuple[str, str]] = {
-    "draft": ("#d7f0e5", "draft, kept"),
-    "relaxed": ("#fbecd0", "draft, relaxed"),
-    "target": ("none", "the target's own"),
+PAINT: dict[Origin, tuple[str, str, str]] = {
+    "draft": ("#d7f0e5", ORIGINS["draft"], "draft, kept"),
+    "relaxed": ("#fbecd0", ORIGINS["relaxed"], "draft, relaxed"),
+    "target": ("none", ORIGINS["target"], "the target's own"),
 }
-"""Background and name of every origin."""
+"""Background, line and name of every origin."""
 PHASES = {"drafting": "#56b4e9", "verifying": "#0072b2", "rest": "#a8b0b8"}
 """The page's too: verifying has the colour of the target, which does it."""
 NAMES, ROW = 150, 44
@@ -62,10 +62,7 @@ def race_svg(lanes: Sequence[LaneRecords]) -> str:
         drawn, y = _draw_lane(lane, lanes, longest, y)
         parts += drawn
     parts += _draw_legend(y)
-    begins = [lane.begin for lane in lanes]
-    drafting = ((begin.title, begin.settings) for begin in begins if begin.method != "ar")
-    caption = f"{run_facts(begins[0])}. {with_settings(drafting)}"
-    return _whole(begins[0].notes.question or "A race", parts, y + 36, caption)
+    return _whole(lanes[0].begin.notes.question or "A race", parts, y + 36, race_caption(lanes))
 
 
 def heat_map_svg(rows: Sequence[JsonObject], caption: str) -> str:
@@ -197,10 +194,11 @@ def _draw_line(line: Sequence[Letter], y: float, plain: bool) -> Iterator[str]:
     for origin, group in groupby(line, lambda letter: letter.origin):
         some = list(group)
         width = sum(letter.n_cells for letter in some) * CELL
-        if origin and not plain:
+        ground, under, _ = PAINT[origin] if origin and not plain else ("none", "none", "")
+        if under != "none":
             at = f'x="{x:.1f}" width="{width:.1f}"'
-            yield f'<rect {at} y="{y - 13:.0f}" height="18" fill="{PAINT[origin][0]}"/>'
-            yield f'<rect {at} y="{y + 4:.0f}" height="1.5" fill="{ORIGINS[origin]}"/>'
+            yield f'<rect {at} y="{y - 13:.0f}" height="18" fill="{ground}"/>'
+            yield f'<rect {at} y="{y + 4:.0f}" height="1.5" fill="{under}"/>'
         words = "".join(letter.text for letter in some)
         more = f'textLength="{width:.1f}" xml:space="preserve"'
         yield _svg_text(x, y, words, more if origin else f'{more} fill="#57606a"')
@@ -214,7 +212,7 @@ def _small_lines(text: str) -> list[str]:
 def _draw_legend(y: float) -> Iterator[str]:
     """Draw the meaning of the colours."""
     x = float(MARGIN)
-    origins = {name: ORIGINS[origin] for origin, (_, name) in PAINT.items()}
+    origins = {name: under for _, under, name in PAINT.values()}
     for name, colour in (origins | PHASES).items():
         yield f'<rect x="{x:.0f}" y="{y + 2:.0f}" width="10" height="10" fill="{colour}"/>'
         yield _svg_text(x + 15, y + 11, name, _SMALL)

@@ -81,6 +81,11 @@ class Doubt:
     load: float | None = None
     about: float | None = None
 
+    @property
+    def rough_speedup(self) -> str | None:
+        """The speedup as every reader is told it; None if there is none."""
+        return None if self.about is None else rough_factor(self.about)
+
 
 Change = tuple[int, int, int, int]
 """Tokens [start, stop) of AR's answer, and those of the lane's in their place."""
@@ -179,7 +184,7 @@ def told_speedup(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
     if ar is None or lane is ar or _why_cut(lanes):
         return None
     if doubt := timing_doubt(lane, ar):
-        return None if doubt.about is None else rough_factor(doubt.about)
+        return doubt.rough_speedup
     speedup = compare_with_ar(lane, ar).speedup_decode
     return None if speedup is None else f"{fixed(speedup, 2)}×"
 
@@ -191,10 +196,8 @@ def repetition_sentence(lane: LaneRecords) -> str | None:
     share = 1 - len(set(runs)) / len(runs) if runs else 0.0
     if share < REPEATED:
         return None
-    return (
-        "The answer repeats itself, which makes it easy to draft:"
-        f" {fixed(100 * share, 0)} % of its runs of {RUN} tokens came before"
-    )
+    before = f"{fixed(100 * share, 0)} % of its runs of {RUN} tokens came before"
+    return f"The answer repeats itself, which makes it easy to draft: {before}"
 
 
 def lane_remark(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
@@ -219,13 +222,15 @@ def _lane_remarks(lane: LaneRecords, ar: LaneRecords | None) -> LaneRemarks:
     if ar is None or lane is ar:
         return LaneRemarks(accepted_by_depth=by_depth)
     times = compare_with_ar(lane, ar)
+    changes = find_changes(ar.token_ids, lane.token_ids)
+    agreed = compare_answers(lane, ar)
     doubt = timing_doubt(lane, ar)
     return LaneRemarks(
-        compare_answers(lane, ar),
+        agreed,
         doubt,
         times.why_this_speed(rough=doubt is not None),
         times.speedup_total if len(lane.token_ids) == len(ar.token_ids) else None,
-        find_changes(ar.token_ids, lane.token_ids),
+        changes,
         by_depth,
         repetition_sentence(lane),
     )

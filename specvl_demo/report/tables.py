@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from csv import writer
 from decimal import ROUND_HALF_UP, Context
 from typing import Any
@@ -31,6 +31,8 @@ ANSWER_COLUMNS = (
 )
 """Of one answer by itself."""
 LANE_COLUMNS = (*ANSWER_COLUMNS, "speedup_decode", "speedup_total", "identical_to_ar", "stop")
+
+_UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
 
 
 def lane_row(lane: LaneRecords) -> JsonObject:
@@ -82,7 +84,7 @@ def lane_rows(lanes: Iterable[LaneRecords]) -> list[JsonObject]:
 def to_markdown(rows: Rows, columns: Sequence[str]) -> str:
     """Return the rows as a Markdown table; missing and None cells are blank."""
     cells = [list(columns), *([_markdown(row.get(column)) for column in columns] for row in rows)]
-    widths = [max(3, *(len(line[i]) for line in cells)) for i in range(len(columns))]
+    widths = [max(3, *map(len, column)) for column in zip(*cells)]
     lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths)) + " |" for line in cells]
     lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
     return "\n".join(lines)
@@ -110,16 +112,17 @@ def cell_grid(rows: Rows, columns: Sequence[str]) -> list[list[str]]:
 
 def to_csv(rows: Rows, columns: Sequence[str]) -> str:
     """Return the rows as comma-separated values, with all digits; an interval has two columns."""
-    spans = {name for name in columns for row in rows if isinstance(row.get(name), list)}
-
-    def cells(row: Mapping[str, Any]) -> Iterator[Any]:
-        for name in columns:
-            yield from row.get(name) or [None, None] if name in spans else [row.get(name)]
-
-    heads = {name: [f"{name}, low", f"{name}, high"] if name in spans else name for name in columns}
+    table: list[list[Any]] = []
+    for name in columns:
+        cells = [row.get(name) for row in rows]
+        if any(isinstance(cell, list) for cell in cells):
+            for at, end in enumerate(("low", "high")):
+                table.append([f"{name}, {end}", *(cell and cell[at] for cell in cells)])
+        else:
+            table.append([name, *cells])
     text = io.StringIO()
     lines = writer(text, lineterminator="\n")
-    for line in map(cells, [heads, *rows]):
+    for line in zip(*table):
         # Spreadsheets evaluate cells that look like a formula; an apostrophe keeps them text.
         lines.writerow(
             f"'{v}" if isinstance(v, str) and v[:1] in tuple("=+-@\t\r") else v for v in line
@@ -129,32 +132,39 @@ def to_csv(rows: Rows, columns: Sequence[str]) -> str:
 
 def run_facts(begin: Begin) -> str:
     """Return where and how a race was run, on one line."""
-    sampling = "greedy" if begin.sampling else "sampling unknown"
-    if temperature := begin.sampling.get("temperature"):
-        sampling = f"temperature {temperature}, seed {begin.sampling.get('seed')}"
-    sampling = ", ".join([sampling, *further_words(begin.sampling)])
     libraries = dict(begin.versions)
     machine = libraries.pop("machine", "")
     versions = ", ".join(f"{name} {version}" for name, version in libraries.items())
-    parts = begin.pair, begin.device, machine, begin.dtype, sampling
+    parts = begin.pair, begin.device, machine, begin.dtype, sampling_words(begin.sampling)
     return one_line(" · ".join(filter(None, (*parts, versions or "no versions recorded"))))
+
+
+def race_caption(lanes: Sequence[LaneRecords]) -> str:
+    """Return what a figure of a race needs beneath it: pair, methods with their settings, where and
+    how it was run.
+    """
+
+    begins = (lane.begin for lane in lanes if lane.begin.method != "ar")
+    methods = with_settings((begin.title, begin.settings) for begin in begins)
+    return f"{run_facts(lanes[0].begin)}. {methods}"
 
 
 def with_settings(methods: Iterable[tuple[str, JsonObject]]) -> str:
     """Return methods with their settings as a sentence."""
     listed = [
         f"{title} ({', '.join(f'{name}={format_cell(value)}' for name, value in chosen.items())})"
-        if chosen
-        else title
         for title, chosen in methods
     ]
     return f"{'; '.join(listed)}."
 
 
-def further_words(sampling: JsonObject) -> list[str]:
-    """Return what was changed of sampling besides temperature, top-p and seed."""
-    first = ("temperature", "top_p", "seed")
-    return [f"{name} {value}" for name, value in sampling.items() if name not in first]
+def sampling_words(sampling: JsonObject) -> str:
+    """Return how tokens were chosen, with what was changed."""
+    if not sampling:
+        return "sampling unknown"
+    idle = () if sampling.get("temperature") else ("temperature", "top_p", "seed")
+    parts = [f"{name} {value}" for name, value in sampling.items() if name not in idle]
+    return ", ".join([*["greedy"] * bool(idle), *parts])
 
 
 def log_probabilities(round_: Round) -> list[JsonObject]:
@@ -191,9 +201,7 @@ def one_line(text: str, max_chars: int | None = None) -> str:
 def plain(text: str) -> str:
     """Return the text with its line breaks, but without terminal control characters."""
     whites = "\n\t\N{ZERO WIDTH JOINER}"  # the last is part of many emoji
-    return "".join(
-        c if c.isprintable() or c in whites else "\N{REPLACEMENT CHARACTER}" for c in text
-    )
+    return "".join(c if c.isprintable() or c in whites else _UNPRINTABLE for c in text)
 
 
 def _markdown(value: Any) -> str:

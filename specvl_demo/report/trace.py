@@ -91,9 +91,8 @@ def read_file(path: Path) -> str:
     """Read a file from any source, within limits; RecordError if it cannot be read."""
     try:
         if not path.is_file():
-            raise RecordError(
-                f"{path} is a folder" if path.is_dir() else f"there is no file {path}"
-            )
+            folder = path.is_dir()
+            raise RecordError(f"{path} is a folder" if folder else f"there is no file {path}")
         if path.stat().st_size > MAX_BYTES:
             raise RecordError(f"larger than {MAX_BYTES >> 20} MB, the limit for a trace")
         return path.read_bytes().decode("utf-8-sig")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from msgspec.structs import replace
-
 from specvl_demo import pairs
 from specvl_demo.methods import base
 from specvl_demo.methods.base import Choice, Value, Values
@@ -22,7 +20,6 @@ from specvl_demo.pairs import (
 )
 from specvl_demo.pairs.machine import Machine
 from specvl_demo.question import json_kind, list_of, text_of, wrong_kind
-from specvl_demo.records import LaneRecords
 from specvl_demo.vlm.hub import RECURRENT, text_section, unapplied_settings
 
 MAX_NAME = 120
@@ -120,24 +117,10 @@ def standard_preset(pair: PairSpec, name: str) -> str | None:
     return next((preset for preset in (pair.id, "paper") if preset in presets), None)
 
 
-def only_changed(lane: LaneRecords) -> LaneRecords:
-    """Return a lane with those of its settings that differ from the ones its method starts from
-    with its pair; with all if either is not here.
-    """
-    begin = lane.begin
-    try:
-        start = choose(pairs.find(begin.pair), begin.method).settings
-    except ValueError:
-        return lane
-    changed = {name: value for name, value in begin.settings.items() if start.get(name) != value}
-    return lane._replace(begin=replace(begin, settings=changed))
-
-
 def supported_methods(pair: PairSpec, temperature: float = 0.0) -> list[str]:
     """Return the methods that the pair's drafters support by default."""
-    return [
-        name for name in base.METHODS if name != "custom" and fits(pair, name, None, temperature)
-    ]
+    names = (name for name in base.METHODS if name != "custom")
+    return [name for name in names if fits(pair, name, None, temperature)]
 
 
 def offered_methods(pair: PairSpec) -> list[str]:
@@ -148,7 +131,8 @@ def offered_methods(pair: PairSpec) -> list[str]:
 
 def place_method(pair: PairSpec, name: str, machine: Machine) -> placing.Placement:
     """Return whether a method, which the pair must support, runs here with only its drafter."""
-    return placing.place(pair, machine, roles=roles_of([choose(pair, name)]))
+    role = choose(pair, name).drafter.role
+    return placing.place(pair, machine, roles=[] if role is None else [role])
 
 
 def pair_remarks(pair: PairSpec) -> list[str]:

@@ -118,6 +118,10 @@ def test_a_comparison_is_stopped_gone_on_with_and_saved(opened, tmp_path):
     assert len(traces) == 8 * 2 and not trace.inspect_text(files[traces[0]])[1]
     answers = list(csv.DictReader(io.StringIO(files["answers.csv"])))
     assert len(answers) == 8 * 2 and all(float(row["decode_s"]) > 0 for row in answers)
+    assert all(row["seed"] and row["kind"] for row in answers)
+    conditions = csv.DictReader(io.StringIO(files["conditions.csv"]))
+    assert {"name": "repeats", "value": "2"} in conditions
+    assert json.loads(files["bench.json"])["rows"][1]["method"] == "tabed"
     assert len(table) == 2 and all(float(row["tokens/s"]) > 0 for row in table)
     # A cell opens a race on such a question; what `bench --json` prints opens without races.
     kept_report = tmp_path / "bench.json"
@@ -225,7 +229,7 @@ def test_a_bench_of_own_questions_reads_them_as_the_command_line_does(opened, tm
     first = view.locator(".vl-c-table").first
     expect(first).to_contain_text("F1 of words")
     expect(view.get_by_text("F1 of words: how far")).to_contain_text("in 1 question that came with")
-    expect(view.get_by_label("τ by kind of question")).to_contain_text("colour")
+    expect(view.get_by_label("Speed by kind of question")).to_contain_text("colour")
 
 
 def test_learn_has_a_lesson_for_every_method(opened):

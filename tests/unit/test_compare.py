@@ -46,14 +46,37 @@ def test_rates_are_sums_over_sums_also_over_repeats():
 def test_an_interval_resamples_questions_and_quality_counts_shared_words():
     repeat = RepeatResult()
     repeat.answers |= {
-        "ar": [Answer([1] * 10, 0.0, 0.1, 1.0, 10) for _ in range(4)],
-        "chain": [Answer([1] * 10, 0.0, 0.1, seconds, 10) for seconds in (0.25, 0.5, 0.5, 1.0)],
+        "ar": [Answer([1] * 10, 0.0, 0.1, 1.0, 10) for _ in range(5)],
+        "chain": timed(0.25, 0.5, 0.5, 0.5, 1.0),
     }
     low, high = report.interval_over_questions([repeat, repeat], "chain") or (0.0, 0.0)
     assert 1 <= low < repeat.speedup("chain", "ar") < high <= 4  # type: ignore[operator]
     assert report.interval_over_questions([repeat], "ar") is None
+    repeat.answers["chain"].pop()
+    assert report.interval_over_questions([repeat], "chain") is None  # of four questions
     assert report.f1("A red, red star.", "the red star") == pytest.approx(2 * 2 / (4 + 3))
     assert report.f1("no", "yes") == 0.0
+
+
+def timed(*seconds: float) -> list[Answer]:
+    """Answers of ten tokens each."""
+    return [Answer([1] * 10, 0.0, 0.1, each, 10, ar_lane()) for each in seconds]
+
+
+def test_methods_are_told_apart_by_the_ratio_of_their_speeds_on_the_same_questions():
+    """However much the questions differ: both intervals of the speedup overlap."""
+    repeat = RepeatResult()
+    repeat.answers |= {"ar": timed(*[1.0] * 6), "sage": timed(0.2, 0.3, 0.4, 0.6, 0.8, 0.9)}
+    repeat.answers["chain"] = timed(0.22, 0.33, 0.44, 0.66, 0.88, 0.99)
+    repeat.answers["ngram"] = timed(0.9, 0.8, 0.6, 0.4, 0.3, 0.25)
+    rows = report.method_rows([repeat], repeat.answers, [Question("?")] * 6)
+    overlap = [row["interval"] for row in rows if row["interval"]]
+    assert max(low for low, _ in overlap) < min(high for _, high in overlap)
+    assert [row["fastest_over"] is None for row in rows] == [False, True, False, False]
+    assert rows[2]["fastest_over"] == pytest.approx([1.1, 1.1])
+    settings = {"pair": "pocket", "cases": [], "max_new_tokens": 9, "repeats": 1, "methods": {}}
+    told = {"machine": {}, "rows": rows, "settings": settings | {"sampling": "greedy"}}
+    assert "do not tell sage, the fastest, from ngram: over" in report.page_of(told).before[-1]
 
 
 def test_a_row_says_where_its_methods_speed_comes_from():
@@ -72,6 +95,7 @@ def test_what_compares_times_is_rough_where_the_machine_was_busy():
     """No speedup but a rough one, no limit, no cost in AR steps, as a figure or in a sentence."""
     row = dict.fromkeys([*report.COLUMNS, *report.TOTAL, *report.COMPARED], 2.0)
     row |= {"by_kind": {"where": {"tau": 3.0, "speedup_vs_ar": 2.0}}, "interval": None}
+    row["fastest_over"] = None
     row["note"] = "3.3 AR steps"
     settings = {"pair": "pocket", "cases": ["c"], "max_new_tokens": 9, "repeats": 2, "methods": {}}
     settings["sampling"] = "greedy"
@@ -79,16 +103,16 @@ def test_what_compares_times_is_rough_where_the_machine_was_busy():
     told = {"machine": machine, "rows": [row | {"method": "chain"}]}
     told["settings"] = settings | {"references": 1}
     assert report.hide_disturbed(told) is told
-    assert "in 1 question that came with one" in report.page_of(told).before[0]
+    assert "in 1 question that came with one" in report.page_of(told).before[1]
     machine["busy"] = True
     (busy,) = report.hide_disturbed(told)["rows"]
     assert busy["speedup_about"] == "about 2.0×" and busy["speedup_vs_ar"] is None
     assert busy["tau"] == 2.0 == busy["tokens_per_s"]
     shown = report.page_of(report.hide_disturbed(told))
     assert "but for a speedup that is only about right" in shown.before[-1]
-    assert shown.after == [report.provenance_line(machine)]
+    assert len(shown.after) == 1  # its settings
     named = {column for _, _, columns in shown.tables for column in columns}
-    assert {"tokens/s, disturbed", "first token, ms, disturbed", "× our AR, disturbed"} <= named
+    assert {"tokens/s, disturbed", "first token, ms, disturbed", "× our AR, in words"} <= named
     assert not named & {"tokens/s", *(report.HEADS.get(key, key) for key in report.COMPARED)}
     assert "limit:" not in "".join(shown.before)
     assert "others used 60 % of the machine" in report.provenance_line(machine)

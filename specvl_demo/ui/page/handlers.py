@@ -19,7 +19,6 @@ from specvl_demo.media import MediaFile, load_files
 from specvl_demo.pairs.machine import computed_s, n_cores
 from specvl_demo.records import JsonObject, LaneRecords, Record, dump_trace, gather_lanes
 from specvl_demo.report import figure, html, remarks, trace
-from specvl_demo.serving.choosing import only_changed
 from specvl_demo.ui import messages
 from specvl_demo.ui.page import catalog
 from specvl_demo.ui.serve.benches import BenchRuns, pack_report, read_report
@@ -136,7 +135,7 @@ class PageHandlers:
         one archive, removed with the visit.
         """
         if isinstance(payload, Mapping):
-            packed = pack_report(read_report(payload.get("report"))[1], {})
+            packed = pack_report(read_report(payload.get("report"))[0], {})
         else:
             packed = self.benches.find(payload).to_archive()
         return self._write_file(caller, "bench.zip", packed)
@@ -153,7 +152,7 @@ class PageHandlers:
         """Return what `bench --json` printed as the page draws it; without a text the recorded one,
         with its questions.
         """
-        report = read_report(text)[0]
+        report = read_report(text)[1]
         pair = report["settings"]["pair"]
         return report if text else report | {"asked": catalog.held_out_questions(pair)}
 
@@ -201,10 +200,9 @@ class PageHandlers:
             raise ValueError(messages.NOT_SHARED)
         with self._read_trace(file) as lanes:
             if payload.get("as") == "figure":
-                name, made = "race.svg", figure.race_svg([*map(only_changed, lanes)])
-            else:
-                name, made = "race.html", html.race_page(lanes, earlier, self.catalog.get("notes"))
-            return self._write_file(caller, name, made.encode())
+                return self._write_file(caller, "race.svg", figure.race_svg(lanes).encode())
+            page = html.race_page(lanes, earlier, self.catalog.get("notes"))
+            return self._write_file(caller, "race.html", page.encode())
 
     def check_clip(self, item: Any, _: Caller) -> None:
         """Raise MediaError if an uploaded clip, which a browser does not show, cannot be read."""

@@ -53,6 +53,7 @@ class BenchRun:
     """One bench.
 
     methods: AR first. jobs: One for each question. measured: One for each repeat that was begun.
+    facts: Of what computes it, as the machine of `bench --json`.
     """
 
     id: str
@@ -64,6 +65,7 @@ class BenchRun:
     measured: list[RepeatResult] = field(default_factory=list)
     done: int = 0
     loads: list[float] = field(default_factory=list)
+    facts: JsonObject = field(default_factory=dict)
 
     @property
     def questions(self) -> list[question.Question]:
@@ -91,22 +93,15 @@ class BenchRun:
         self.done += 1
 
     def report(self) -> JsonObject:
-        """Return the report as `bench --json` prints it, with the titles of methods beside their
-        names.
-        """
-        machine = disturbance(mean(self.loads) if self.loads else 0.0)
-        if self.measured:
-            begin = self.measured[0].lanes("ar")[0].begin
-            machine |= {"device": begin.device, "dtype": begin.dtype, "versions": begin.versions}
+        """Return the report as `bench --json` prints it."""
+        machine = self.facts | disturbance(mean(self.loads or [0.0]))
         pair = find(self.pair)
         choices = self.jobs[0].choices()
-        report = report_of(machine, pair, self.questions, choices, self.measured, self.repeats)
-        return _as_told(report)
+        return report_of(machine, pair, self.questions, choices, self.measured, self.repeats)
 
     def page_data(self) -> JsonObject:
         """Return the progress, the report, and its tables with their cells as text."""
-        report = self.report()
-        drawn = _drawn_report(report, self._report_page(report))
+        drawn = draw_report(self.report(), self._progress())
         return {**self.step_counts(), "done": self.done, **drawn, "answers": self._answer_rows()}
 
     def lanes_of_kind(self, kind: Any) -> tuple[str, list[LaneRecords]]:
@@ -140,16 +135,10 @@ class BenchRun:
             for case, *lanes in self._answered_questions()
         ]
 
-    def _report_page(self, report: JsonObject) -> ReportPage:
-        """Return tables and sentences of a report, the pair and what is missing told first."""
-        page = page_of(report)
-        about = [f"{find(self.pair).title}."]
-        if self.done < self.n_steps:
-            about.append(
-                f"So far {self.done} of {self.n_steps} questions were asked, repeats included."
-            )
-        page.before.insert(0, " ".join(about))
-        return page
+    def _progress(self) -> str:
+        """Return the pair and what is missing, as the first sentence of a report."""
+        so_far = f" So far {self.done} of {self.n_steps} questions were asked, repeats included."
+        return f"{find(self.pair).title}.{so_far * (self.done < self.n_steps)}"
 
     def step_counts(self) -> dict[str, int]:
         """Return how many questions are asked, how often each, and how many steps that makes."""
@@ -164,16 +153,31 @@ class BenchRun:
                 for case, lane in zip(self.questions, measured.lanes(name)):
                     path = f"traces/{case.id}/{name}-{repeat}.jsonl"
                     files[re.sub(r"[^\w/.=-]|\.(?=\.)", "_", path)] = dump_trace(lane.records)
-                    rows.append({"question": case.id, "repeat": repeat, **tables.lane_row(lane)})
-        files["answers.csv"] = tables.to_csv(rows, ["question", "repeat", *tables.ANSWER_COLUMNS])
-        return pack_report(self._report_page(self.report()), files)
+                    about = {"question": case.id, "kind": case.kind, "repeat": repeat}
+                    rows.append(about | tables.lane_row(lane))
+        columns = ["question", "kind", "repeat", "seed", *tables.ANSWER_COLUMNS]
+        files["answers.csv"] = tables.to_csv(rows, columns)
+        return pack_report(self.report(), files, self._progress())
 
 
-def pack_report(page: ReportPage, more: Mapping[str, str]) -> bytes:
-    """Return tables as CSV, LaTeX and Markdown, the figure, and more files, in one archive."""
-    files = {"bench.md": page.to_markdown(), "bench.svg": page.figure, **more}
+def pack_report(report: JsonObject, more: Mapping[str, str], *first: str) -> bytes:
+    """Return a report as JSON, its conditions as CSV, its tables as CSV, LaTeX and Markdown, its
+    figure, and more files, in one archive. first: Sentences before its own.
+    """
+    page = _report_page(report, first)
+    conditions = [
+        {"name": name, "value": value if isinstance(value, str) else json.dumps(value)}
+        for name, value in (report["machine"] | report["settings"]).items()
+    ]
+    files = {
+        "bench.json": json.dumps(report, indent=1, ensure_ascii=False),
+        "conditions.csv": tables.to_csv(conditions, ["name", "value"]),
+        "bench.md": page.to_markdown(),
+        "bench.svg": page.figure,
+        **more,
+    }
     for number, (heading, rows, columns) in enumerate(page.tables, 1):
-        name = f"{number} {heading.split(',')[0]}".lower().replace(" ", "-").replace("τ", "tau")
+        name = f"{number} {heading.split(',')[0]}".lower().replace(" ", "-")
         files[f"{name}.csv"] = tables.to_csv(rows, columns)
         files[f"{name}.tex"] = tables.to_latex(rows, columns)
     packed = io.BytesIO()
@@ -184,32 +188,41 @@ def pack_report(page: ReportPage, more: Mapping[str, str]) -> bytes:
     return packed.getvalue()
 
 
-def read_report(text: Any) -> tuple[JsonObject, ReportPage]:
-    """Return a report of `bench --json`, without a text the recorded one, as the page draws it;
-    ValueError if it is none.
+def read_report(text: Any) -> tuple[JsonObject, JsonObject]:
+    """Return a report of `bench --json`, without a text the recorded one, and how the page draws
+    it; ValueError if it is none.
     """
     try:
-        report = _as_told(json.loads(text or (EXAMPLES / "comparison.json").read_bytes()))
-        page = page_of(report)
-        return {**_drawn_report(report, page), "answers": []}, page
+        report = json.loads(text or (EXAMPLES / "comparison.json").read_bytes())
+        return report, {**draw_report(report), "answers": []}
     except (ValueError, LookupError, TypeError, AttributeError):
         raise ValueError(messages.NO_REPORT) from None
 
 
 def _as_told(report: JsonObject) -> JsonObject:
     """Return a report with the titles of methods beside their names, without what was disturbed."""
+    rows = []
     for row in report["rows"]:
-        name = row.setdefault("name", row["method"])
-        row["method"] = base.METHODS[name].title if name in base.METHODS else name
-    return hide_disturbed(report)
+        name = row.get("name", row["method"])
+        title = base.METHODS[name].title if name in base.METHODS else name
+        rows.append({**row, "name": name, "method": title})
+    return hide_disturbed({**report, "rows": rows})
 
 
-def _drawn_report(report: JsonObject, page: ReportPage) -> JsonObject:
+def _report_page(report: JsonObject, first: Sequence[str]) -> ReportPage:
+    page = page_of(_as_told(report))
+    page.before[:0] = first
+    return page
+
+
+def draw_report(report: JsonObject, *first: str) -> JsonObject:
+    """Return a report with its tables, their cells as text. first: Sentences before its own."""
+    page = _report_page(report, first)
     shown = [
         {"heading": heading, "columns": columns, "rows": tables.cell_grid(rows, columns)}
         for heading, rows, columns in page.tables
     ]
-    return {**vars(page), "tables": shown, **report}
+    return {**vars(page), "tables": shown, **_as_told(report)}
 
 
 @dataclass
@@ -231,6 +244,8 @@ class Step:
 
     def store_records(self, events: Sequence[Event]) -> list[Event]:
         """Store the records of these events, of the last one in the bench; return the others."""
+        for event in events:
+            self.bench.facts |= event.get("facts", {})
         self.records += [event["record"] for event in events if "record" in event]
         if events and events[-1]["k"] == "done":
             lanes = gather_lanes(self.records)
@@ -241,7 +256,7 @@ class Step:
             if event["k"] == "begin"
             else event
             for event in events
-            if event["k"] not in ("round", "end")
+            if event["k"] not in ("round", "end", "facts")
         ]
 
 

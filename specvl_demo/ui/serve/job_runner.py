@@ -12,6 +12,7 @@ from contextlib import suppress
 from PIL import Image
 
 from specvl_demo import pairs
+from specvl_demo.compare.provenance import collect_facts
 from specvl_demo.core.engine import Detail
 from specvl_demo.core.faults import lacks_memory, loses_device
 from specvl_demo.media import Visual
@@ -141,6 +142,7 @@ class JobRunner:
                 lanes = sorted(map(repr, job.lanes))
                 warmed = self._warmed == lanes
                 self._warmed = lanes
+                yield {"k": "facts", "facts": collect_facts(loaded)}
                 records = session.run_in_turn(loaded, request, choices, warmed)
             else:
                 yield {"k": "status", "stage": "prefill"}

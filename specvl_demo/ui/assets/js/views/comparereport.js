@@ -33,7 +33,7 @@ export function benchReport(bench, painter) {
     const heading = id ? null : h('h2', COMPARE.recorded(report.machine));
     const charted = report.rows.some((row) => row.accepted_by_depth?.length);
     refill(node, [
-      told([...report.before, ...level(report.rows), ...without], heading),
+      told([...report.before, ...without], heading),
       first,
       ...(report.figure ? [heatMap(report.rows, bench, open), figures] : []),
       charted && chart.node,
@@ -47,14 +47,6 @@ export function benchReport(bench, painter) {
   bench.on('report', draw);
   draw();
   return node;
-}
-
-/** Says which methods the questions do not tell apart: their intervals overlap the fastest one's. */
-function level(rows) {
-  const timed = rows.filter(({ interval }) => interval);
-  const [first, ...rest] = timed.sort((a, b) => b.speedup_vs_ar - a.speedup_vs_ar);
-  const near = rest.filter(({ interval }) => interval[1] > first.interval[0]);
-  return near.length ? [COMPARE.level([first, ...near].map(({ method }) => method))] : [];
 }
 
 const told = (texts, heading) => h('div.vl-help', heading, ...texts.map((text) => h('p', text)));

@@ -56,7 +56,7 @@ export const COMPARE = {
     `Done: ${count(questions, 'question')}${repeats > 1 ? `, each asked ${repeats} times` : ''}.`,
   empty: 'Every method answers by itself.',
   recorded: ({ when = '' }) => `Recorded ${String(when).slice(0, 10)}`,
-  save: 'Tables (CSV, LaTeX, Markdown), own traces',
+  save: 'Tables (CSV, LaTeX, Markdown), JSON, own traces',
   figure: { svg: 'Figure (SVG)', pdf: W.run.saveAs.pdf },
   unrecorded: 'No such race is recorded: Run asks this with this method.',
   about: (pair, settings) =>
@@ -76,8 +76,6 @@ export const COMPARE = {
   basis: ({ cases, tokens }) =>
     [count(cases, 'question'), tokens && count(tokens, 'token')].filter(Boolean).join(', '),
   few: (n, needed) => `${count(n, 'token')}: fewer than ${needed} say little`,
-  level: (names) =>
-    `Which of these is fastest the questions do not tell, since the intervals overlap: ${names.join(', ')}.`,
   all: 'all',
   papers: 'The five papers',
 };
