@@ -1,4 +1,4 @@
-/* The race over the whole screen: all lanes on one clock, the plain lane's place in the leader's text. */
+/* The race over the whole screen: all lanes on one clock, the plain lane's place in the leader's text, the tree. */
 
 import { overScreen, questionHead, tool } from './back.js';
 import { button, h, put } from './dom.js';
@@ -111,7 +111,7 @@ function drawRow(race, { lane, parts, facts }) {
   put(facts, W.chase.far(far, race.over(lane) && W.stop.eos, race.finished && told, lossy));
 }
 
-/** Show the newest words, or, once it is over, the answer from its start, so small that all can be read. */
+/** Show the newest words, or, once it is over, all of it, however small. */
 function settle(row, over) {
   const { style } = row.text;
   if (!over) style.fontSize = '';

@@ -105,7 +105,7 @@ function heading({ title, lossless }) {
 const sourceLink = ({ url: href, reference }) =>
   href && h('a.vl-help', { href, target: '_blank', rel: 'noopener noreferrer' }, reference || href);
 
-/** MathML tags of formulas, which are nested lists: ['sub', a, b], ['sup', a, b], ['frac', a, b], ['sum', below, above], or a plain list for a row. */
+/** Formulas are nested lists: ['sub', a, b], ['sup', a, b], ['frac', a, b], ['sum', below, above]; others are rows. */
 const TAGS = { sub: 'msub', sup: 'msup', frac: 'mfrac' };
 
 function tagOf(symbol) {

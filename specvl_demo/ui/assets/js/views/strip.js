@@ -56,7 +56,7 @@ export function strip(race, painter) {
   return node;
 }
 
-/** Rounds share the width of the box, or scroll where there are too many; values and points are of the line beneath. */
+/** Rounds share the width of the box, or scroll; values and points are of the line beneath. */
 function layOut(lane, boxWidth) {
   const shapes = lane.rounds.map(shapeOf);
   const deepest = Math.max(1, ...shapes.map(({ deep }) => deep));
