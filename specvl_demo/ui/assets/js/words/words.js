@@ -127,7 +127,7 @@ export const W = {
     whereHelp: 'Drafting, verifying, committing (keeping caches right), and the rest.',
     about: (x) => `about ${x.toFixed(1)}×`,
     timed: (seconds) =>
-      `By the mean of ${seconds.length} timings (${seconds.join(', ')}); the replay is stretched to it, rounds tell the first`,
+      `By the mean of ${seconds.length} timings (${seconds.join(', ')}); rounds tell the first`,
     alone: 'Nothing to compare it with',
     total: (x) => `${x}× in all`,
     totalHelp: (before) => `In all: with ${before} of reading the pictures and the question.`,
@@ -161,12 +161,13 @@ export const W = {
     shaded: (most) => `drafts kept (full height: ${most})`,
     byDepth: 'Drafted tokens kept',
     byDepthHelp:
-      'Of the rounds that drafted so deep after accepted drafts, the share that kept a token there; depths with fewer than five are left out',
+      'Of the rounds that drafted so deep after accepted drafts, the share that kept a token there',
     later: 'Nothing to draw yet.',
     byDepthNone: 'Nothing was drafted.',
     byDepthFew: 'Fewer than five drafts: a rough picture.',
     byDepthMore: 'Deeper drafts were fewer than five.',
-    byDepthMany: 'Depths that under a tenth of the rounds can have reached are left out.',
+    byDepthMany:
+      'Left out: depths of fewer than five drafts, or that under a tenth of the rounds can reach.',
     kept: 'share of the rounds that drafted so deep',
     byDepthSay: (rows) => `Kept at depth ${rows.join(', ')}.`,
     declaredSay: (title, lane, rows) =>
