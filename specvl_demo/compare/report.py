@@ -456,8 +456,9 @@ def page_of(report: JsonObject) -> ReportPage:
     filled = [table for table in some if len(table[2]) > 1]
     before = _condition_lines(report)
     chosen = tables.with_settings(settings["methods"].items())
-    caption = f"{settings['pair']}. {' '.join(before)} {chosen}"
-    return ReportPage(filled, heat_map_svg(rows, caption), before, [*notes, chosen])
+    made = provenance_line(report["machine"])
+    caption = f"{settings['pair']}. {made} {' '.join(before)} {chosen}"
+    return ReportPage(filled, heat_map_svg(rows, caption), before, [*notes, chosen, made])
 
 
 def _table(heading: str, rows: Rows, heads: Mapping[str, str], columns: Iterable[str]) -> Table:
@@ -482,7 +483,7 @@ def _condition_lines(report: JsonObject) -> list[str]:
     rows = report["rows"]
     filled = {key for row in rows for key, value in row.items() if value is not None}
     text = ASKED + "".join(EXPLAINED[key] for key in EXPLAINED if key in filled)
-    sentences = [provenance_line(machine), text.format(**settings | sizes)]
+    sentences = [text.format(**settings | sizes)]
     if settings.get("peers"):
         sentences.append(LIBRARY.format(**machine))
     if machine.get("busy"):

@@ -103,14 +103,14 @@ def test_what_compares_times_is_rough_where_the_machine_was_busy():
     told = {"machine": machine, "rows": [row | {"method": "chain"}]}
     told["settings"] = settings | {"references": 1}
     assert report.hide_disturbed(told) is told
-    assert "in 1 question that came with one" in report.page_of(told).before[1]
+    assert "in 1 question that came with one" in report.page_of(told).before[0]
     machine["busy"] = True
     (busy,) = report.hide_disturbed(told)["rows"]
     assert busy["speedup_about"] == "about 2.0×" and busy["speedup_vs_ar"] is None
     assert busy["tau"] == 2.0 == busy["tokens_per_s"]
     shown = report.page_of(report.hide_disturbed(told))
     assert "but for a speedup that is only about right" in shown.before[-1]
-    assert len(shown.after) == 1  # its settings
+    assert shown.after[1:] == [report.provenance_line(machine)]  # behind its settings
     named = {column for _, _, columns in shown.tables for column in columns}
     assert {"tokens/s, disturbed", "first token, ms, disturbed", "× our AR, in words"} <= named
     assert not named & {"tokens/s", *(report.HEADS.get(key, key) for key in report.COMPARED)}
