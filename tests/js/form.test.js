@@ -175,6 +175,25 @@ test('an own picture takes an example’s question, pair and settings away, and 
   assert.equal(form.request.question, SCENE.question); // as many, of the same kind
 });
 
+test('an own picture or question is asked with own settings, not with an example’s', () => {
+  const example = { ...SCENE, methods: ['sage'], settings: { width: 4 } };
+  const { form } = made({ ...CATALOG, examples: [example] });
+  for (const change of [
+    () => form.takeMedia([picture('mine')]),
+    () => form.type('question', 'And why?'),
+  ]) {
+    let updates = 0;
+    form.fill(example);
+    form.request.settings.tabed = { gamma: 3 };
+    form.on('update', () => (updates += 1));
+    form.type('system', 'Briefly.');
+    assert.deepEqual(form.request.settings.sage, { width: 4 });
+    change();
+    assert.deepEqual(form.request.settings, { tabed: { gamma: 3 } });
+    assert.equal(updates, 1); // what shows them is told
+  }
+});
+
 test('a pair that the visitor chose is asked about an own picture', () => {
   const { form } = made();
   form.changePair('photo');

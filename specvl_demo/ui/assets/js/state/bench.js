@@ -2,7 +2,7 @@
 
 import { coloursOf } from './colours.js';
 import { Emitter } from './emitter.js';
-import { exampleLike } from './examples.js';
+import { ownSettings } from './examples.js';
 import * as kept from './keep.js';
 import { chosen, runnable } from './request.js';
 import { deliver } from './sharing.js';
@@ -84,10 +84,8 @@ export class Bench extends Emitter {
 
   /** Of chosen methods what the visitor changed in the form, not an example's own settings. */
   get settings() {
-    const { form } = this.parts;
-    const own = Object.entries(this.request.settings).filter(
-      ([name, values]) =>
-        this.chosen.includes(name) && Object.keys(values).length && !exampleLike(form, name),
+    const own = Object.entries(ownSettings(this.parts.form)).filter(
+      ([name, values]) => this.chosen.includes(name) && Object.keys(values).length,
     );
     return Object.fromEntries(own);
   }

@@ -35,8 +35,14 @@ export function exampleLike({ catalog, request }, name) {
   return alike.find((e) => asksExample(request, e)) ?? alike[0];
 }
 
-/** What changes where files take the place of an untouched example's: its question goes, unless they are as many and of
- *  the same kind, and its pair gives way to `home`. coming: files on their way.
+/** The settings that are no example's. @param {Asked} form */
+export const ownSettings = (form) => {
+  const all = Object.entries(form.request.settings);
+  return Object.fromEntries(all.filter(([name]) => !exampleLike(form, name)));
+};
+
+/** What changes where files take the place of an untouched example's: its settings go, its question unless they are as many
+ *  and of the same kind, and its pair gives way to `home`. coming: files on their way.
  *  @param {Form} form @param {Media[]} media @param {number} coming @returns {Partial<FormRequest> | null} */
 export function giveWay(form, media, coming) {
   const { catalog, home, request } = form;
@@ -46,6 +52,7 @@ export function giveWay(form, media, coming) {
   const same = media.every((item) => item.kind === example.media[0]?.kind);
   const fits = same && media.length + coming === example.media.length;
   return {
+    settings: ownSettings(form),
     ...(pair && request.pair !== home && { pair: home, methods: [...pair.first], settings: {} }),
     ...(!fits && { question: '' }),
   };

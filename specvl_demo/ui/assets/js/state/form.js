@@ -3,7 +3,7 @@
 import { better, scope } from './scope.js';
 import { Emitter } from './emitter.js';
 import { Files } from './files.js';
-import { askedExample, giveWay, requestOf } from './examples.js';
+import { askedExample, giveWay, ownSettings, requestOf } from './examples.js';
 import { blank, chosen, loadingRefusal, pairOf } from './request.js';
 import { parts, paths, runnable, takeOver, tooMuch } from './request.js';
 import { W } from '../words/words.js';
@@ -58,7 +58,18 @@ export class Form extends Emitter {
     const changes = back ? before : giveWay(this, media, coming);
     if (changes && !back) this.replacedExample = { media: old, question, pair, methods, settings };
     Object.assign(request, changes, { media });
-    if (request.pair !== pair) this.emit('update');
+    if (changes) this.emit('update');
+    this.changed();
+  }
+
+  /** With an example's question its settings go. @param {'question' | 'system'} key @param {string} text */
+  type(key, text) {
+    const example = askedExample(this);
+    this.request[key] = text;
+    if (example && !askedExample(this)) {
+      this.request.settings = ownSettings(this);
+      this.emit('update');
+    }
     this.changed();
   }
 

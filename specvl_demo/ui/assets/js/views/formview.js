@@ -85,10 +85,7 @@ function footOf(form, more, note) {
 }
 
 function textarea(form, key, more = {}) {
-  const input = ({ target }) => {
-    form.request[key] = target.value;
-    form.changed();
-  };
+  const input = ({ target }) => form.type(key, target.value);
   return h('textarea', { id: `vl-${key}`, rows: 2, input, ...more });
 }
 

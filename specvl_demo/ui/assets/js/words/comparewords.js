@@ -56,7 +56,7 @@ export const COMPARE = {
     `Done: ${count(questions, 'question')}${repeats > 1 ? `, each asked ${repeats} times` : ''}.`,
   empty: 'Every method answers by itself.',
   recorded: ({ when = '' }) => `Recorded ${String(when).slice(0, 10)}`,
-  save: 'Tables (CSV, LaTeX, Markdown), JSON, own traces',
+  save: 'Tables, JSON, own traces',
   figure: { svg: 'Figure (SVG)', pdf: W.run.saveAs.pdf },
   unrecorded: 'No such race is recorded: Run asks this with this method.',
   about: (pair, settings) =>
