@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ import pytest
 import torch
 
 from specvl_demo import pairs
+from specvl_demo.compare.report import page_of
 from specvl_demo.methods.policies import Chain
+from specvl_demo.options import Sampling
 from specvl_demo.pairs import Checkpoint, PairSpec, placing
 from specvl_demo.question import Question
 from specvl_demo.records import Begin
 from specvl_demo.ui import messages
-from specvl_demo.ui.serve import job_runner
+from specvl_demo.ui.serve import benches, job_runner
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker
@@ -190,6 +193,24 @@ def test_a_visitor_reads_what_a_checkpoint_lacks_and_is_served_once_it_is_whole(
         shutil.rmtree(copy)
     shutil.copytree(saved_pair / "target", copy)
     assert "error" not in [event["k"] for event in models.events(asked, bool)]
+
+
+def test_a_comparison_says_what_computes_it(models: Any, pair: PairSpec, monkeypatch):
+    """As `bench --json` does, at every temperature: the seeds too."""
+    for module in (pairs, benches):
+        monkeypatch.setattr(module, "find", lambda _: pair)
+    sampled = [replace(question().question, sampling=Sampling(0.5, seed=seed)) for seed in (0, 1)]
+    jobs = [replace(question(), question=each, timed=True) for each in sampled]
+    bench = benches.BenchRun("b", None, "light", ["ar", "chain"], 1, jobs)
+    while step := bench.next_step():
+        events = step.store_records([*models.events(step.job, bool), {"k": "done"}])
+        assert {event["k"] for event in events} == {"status", "done"}
+    report = bench.report()
+    machine, conditions, *_ = page_of(report).before
+    weights = report["machine"]["weights"]
+    assert list(weights) == ["target", "small"] and weights["small"] in machine
+    assert all(word in machine for word in ("thread", "float32 on cpu"))
+    assert "temperature 0.5, top_p 1.0, seed 0 to 1, one a question." in conditions
 
 
 # ---------------------------------------------------------------- the disk
