@@ -206,7 +206,8 @@ def test_a_comparison_says_what_computes_it(models: Any, pair: PairSpec, monkeyp
         events = step.store_records([*models.events(step.job, bool), {"k": "done"}])
         assert {event["k"] for event in events} == {"status", "done"}
     report = bench.report()
-    machine, conditions, *_ = page_of(report).before
+    page = page_of(report)
+    conditions, machine = page.before[0], page.after[-1]
     weights = report["machine"]["weights"]
     assert list(weights) == ["target", "small"] and weights["small"] in machine
     assert all(word in machine for word in ("thread", "float32 on cpu"))
