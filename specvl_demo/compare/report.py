@@ -429,7 +429,8 @@ def provenance_line(machine: JsonObject) -> str:
     return "; ".join(str(part) for part in parts if part) + "."
 
 
-def page_of(report: JsonObject) -> ReportPage:
+def page_of(report: JsonObject, *first: str) -> ReportPage:
+    """Return a report as readers are told it. first: Sentences before its own."""
     settings = report["settings"]
     drafts = {
         name: describe_draft(chosen)
@@ -458,7 +459,8 @@ def page_of(report: JsonObject) -> ReportPage:
     chosen = tables.with_settings(settings["methods"].items())
     made = provenance_line(report["machine"])
     caption = f"{settings['pair']}. {made} {' '.join(before)} {chosen}"
-    return ReportPage(filled, heat_map_svg(rows, caption), before, [*notes, chosen, made])
+    figure = heat_map_svg(rows, caption)
+    return ReportPage(filled, figure, [*first, *before], [*notes, chosen, made])
 
 
 def _table(heading: str, rows: Rows, heads: Mapping[str, str], columns: Iterable[str]) -> Table:

@@ -215,9 +215,10 @@ class PageHandlers:
 
     def _find_trace(self, path: Any, caller: Caller) -> str:
         """Return a trace that the visit has uploaded; ValueError if it is not there."""
-        if not isinstance(path, str) or not self.uploads.is_held(path, caller.visit):
-            raise ValueError(messages.NO_FILE.format(name="The race"))
-        return uploaded_file({"path": path, "name": "The race"}, self.folders).path
+        file = uploaded_file({"path": path, "name": "The race"}, self.folders)
+        if not self.uploads.is_held(file.path, caller.visit):
+            raise ValueError(messages.NO_FILE.format(name=file.name))
+        return file.path
 
     @contextmanager
     def _read_trace(self, file: str) -> Iterator[list[LaneRecords]]:

@@ -22,7 +22,6 @@ from specvl_demo.compare.questions import interleave_kinds, read_lines, shipped_
 from specvl_demo.compare.report import (
     Answer,
     RepeatResult,
-    ReportPage,
     hide_disturbed,
     page_of,
     report_of,
@@ -164,7 +163,7 @@ def pack_report(report: JsonObject, more: Mapping[str, str], *first: str) -> byt
     """Return a report as JSON, its conditions as CSV, its tables as CSV, LaTeX and Markdown, its
     figure, and more files, in one archive. first: Sentences before its own.
     """
-    page = _report_page(report, first)
+    page = page_of(_as_told(report), *first)
     conditions = [
         {"name": name, "value": value if isinstance(value, str) else json.dumps(value)}
         for name, value in (report["machine"] | report["settings"]).items()
@@ -209,20 +208,15 @@ def _as_told(report: JsonObject) -> JsonObject:
     return hide_disturbed({**report, "rows": rows})
 
 
-def _report_page(report: JsonObject, first: Sequence[str]) -> ReportPage:
-    page = page_of(_as_told(report))
-    page.before[:0] = first
-    return page
-
-
 def draw_report(report: JsonObject, *first: str) -> JsonObject:
     """Return a report with its tables, their cells as text. first: Sentences before its own."""
-    page = _report_page(report, first)
+    report = _as_told(report)
+    page = page_of(report, *first)
     shown = [
         {"heading": heading, "columns": columns, "rows": tables.cell_grid(rows, columns)}
         for heading, rows, columns in page.tables
     ]
-    return {**vars(page), "tables": shown, **_as_told(report)}
+    return {**vars(page), "tables": shown, **report}
 
 
 @dataclass
@@ -281,9 +275,9 @@ class BenchRuns:
         return bench
 
     def find(self, name: Any) -> BenchRun:
-        if not isinstance(name, str) or name not in self._all:
-            raise ValueError(messages.NO_BENCH)
-        return self._all[name]
+        if bench := self._all.get(str(name)):
+            return bench
+        raise ValueError(messages.NO_BENCH)
 
     def drop(self, name: str) -> None:
         self._all.pop(name, None)

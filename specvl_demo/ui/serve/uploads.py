@@ -120,10 +120,10 @@ class Uploads:
             self.release_bytes(len(content), holder, [str(path)])
         return path
 
-    def is_held(self, raw: str, holder: str | None) -> bool:
-        """Whether a holder has this file."""
+    def is_held(self, path: str, holder: str | None) -> bool:
+        """Whether a holder has this file. path: With links followed."""
         with self._lock:
-            return path_within(raw, [self.folder]) in self._held.get(holder or "", ())
+            return Path(path) in self._held.get(holder or "", ())
 
     def hold_files(self, holder: str | None, paths: Iterable[str]) -> None:
         """Record that a holder has these files, whose age begins anew. Those of other folders are
