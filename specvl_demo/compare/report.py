@@ -166,7 +166,7 @@ class RepeatResult:
     answers: dict[str, list[Answer]] = field(default_factory=lambda: defaultdict(list))
 
     def lanes(self, name: str) -> list[LaneRecords]:
-        return [answer.lane for answer in self.answers[name] if answer.lane is not None]
+        return [answer.lane for answer in self.answers[name] if answer.lane]
 
     def of_kind(self, kind: str, cases: Sequence[Question]) -> RepeatResult:
         """Return the part of the questions of a kind. cases: All, in their order."""
@@ -196,7 +196,7 @@ class RepeatResult:
         """Return how many times as fast one way is as another."""
         mine = self.tokens_per_s(name, total)
         theirs = self.tokens_per_s(other, total)
-        return mine / theirs if mine is not None and theirs else None
+        return mine / theirs if mine and theirs else None
 
 
 def round_robin(ways: Sequence[Any], repeat: int) -> list[Any]:
@@ -207,19 +207,19 @@ def round_robin(ways: Sequence[Any], repeat: int) -> list[Any]:
 
 def hide_disturbed(report: JsonObject) -> JsonObject:
     """Return the report without anything that compares times if the machine was busy, but for rough
-    speedups.
+    speedups, if they are possible: none is above τ.
     """
     if not report["machine"].get("busy"):
         return report
 
     def without(row: JsonObject) -> JsonObject:
         kinds = {kind: without(figures) for kind, figures in row.get("by_kind", {}).items()}
-        speedup = row.get("speedup_vs_ar")
-        rough = {"speedup_about": rough_factor(speedup)} if speedup else {}
-        kinds = {"by_kind": kinds} if kinds else {}
-        return {**row, **dict.fromkeys({*COMPARED} & {*row}), **rough, **kinds}
+        speedup = row.get("speedup_vs_ar", 0.0)
+        possible = speedup and speedup <= (row.get("tau") or speedup)
+        rough = {"speedup_about": rough_factor(speedup)} if possible else {}
+        return row | dict.fromkeys(row.keys() & COMPARED) | rough | (kinds and {"by_kind": kinds})
 
-    return report | {"rows": [without(row) for row in report["rows"]]}
+    return report | {"rows": list(map(without, report["rows"]))}
 
 
 def spread(values: Sequence[float]) -> float | None:
