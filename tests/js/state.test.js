@@ -52,7 +52,6 @@ test('a race that ends is kept and can be followed, and the form asks the same',
   feed({ k: 'done' });
   await settled();
   assert.deepEqual([form.running, over, archive.runs.length, stage.offers], [false, 1, 1, ['follow']]);
-  assert.equal(said.at(-1), W.run.finished(2));
   assert.deepEqual([form.last.turn.question, form.next, stage.outdated], ['What is there?', 'same', false]);
 });
 
@@ -123,7 +122,7 @@ test('a run that comes to nothing leaves the race and the form that were there',
   assert.deepEqual([form.problem, stage.notice, stage.offers], ['Too large.', { text: 'Too large.', wrong: true }, ['follow']]);
 });
 
-test('a run is stopped by its name; before the first word there is no answer, and the same is offered', async () => {
+test('a run is stopped by its name; before the first word there is no answer', async () => {
   for (const begun of [false, true]) {
     const stopped = [];
     const { archive, feed, form, race, said, stage } = await running({ stop_run: async (run) => stopped.push(run) });
@@ -135,7 +134,7 @@ test('a run is stopped by its name; before the first word there is no answer, an
     if (begun) feed(...['ar', 'sage'].flatMap((lane) => written(lane, '')));
     feed({ k: 'done' });
     await settled();
-    assert.deepEqual([race.meta.source, race.list.length, stage.offers], ['ended', 0, ['again']]);
+    assert.deepEqual([race.meta.source, race.list.length, stage.offers], ['ended', 0, []]);
     assert.deepEqual([form.turns.length, archive.runs.length, said.at(-1)], [0, 0, W.run.stopping]);
     assert.deepEqual([stage.notice.text, form.running], [W.run.unbegun, false]);
   }
@@ -305,7 +304,6 @@ test('a conversation that is left while a race runs stands above its own last ra
   const { form, race, stage } = await reloaded(first, true);
   assert.deepEqual([form.turns.length, race.list.length, stage.outdated], [1, 0, false]);
   assert.ok(stage.notice.text.startsWith(W.run.left));
-  assert.deepEqual(stage.offers, ['again']);
   first.feed({ k: 'done' });
 });
 

@@ -392,6 +392,19 @@ def check_both_themes(page, part: str) -> None:
         assert not bad, bad
 
 
+def test_a_swipe_up_that_begins_on_a_slider_leaves_it_where_it_is(opened):
+    finish_replay(opened)
+    opened.set_viewport_size(PHONE)
+    opened.evaluate("specvl.race.setHead(0.5 * specvl.race.duration)")
+    box = opened.locator(".vl-player input").bounding_box()
+    x, y = box["x"] + 0.6 * box["width"], box["y"] + 20
+    touch = opened.context.new_cdp_session(opened)
+    for kind, *up in (("Start", 0), ("Move", 60), ("Move", 120), ("End",)):
+        points = [{"x": x, "y": y - rise} for rise in up]
+        touch.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
+    expect(opened.locator(".vl-player input")).to_have_value("500")
+
+
 def test_a_race_plays_as_a_story_step_by_step(opened):
     """Keys and taps lead through every round as it was recorded; the last words are the race's own
     sentence; Escape leaves, and the button that opened the story has the focus again.

@@ -77,9 +77,9 @@ class Page {
     const { api, catalog, form, followUps, stage } = this;
     const on = {
       save: (as) => this.sharing.save(as),
-      saves: Object.keys(W.run.saveAs),
+      saves: () =>
+        Object.keys(W.run.saveAs).filter((as) => as !== 'race' || this.sharing.traceAddress),
       follow: () => followUps.follow(),
-      again: () => form.run(),
       undrawn: () => form.run({ undrawn: true }),
       back: () => followUps.back(),
     };
@@ -124,8 +124,12 @@ class Page {
 
   /** Bring together what no part does alone. */
   connect() {
-    const { ask, live, race, stage } = this;
-    stage.on('open', (name) => this.open(name));
+    const { ask, live, race, stage, view } = this;
+    stage.on('open', (name) => {
+      this.open(name);
+      ask.unfold(false);
+      if (this.ready && view.node.getBoundingClientRect().top < 0) view.node.scrollIntoView();
+    });
     live.on('begun', (begin) => ask.loading.echo(begin));
     live.on('pace', (pace) => {
       this.frame.classList.toggle('frugal', pace !== null && pace !== 'full');

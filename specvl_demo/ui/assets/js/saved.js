@@ -27,7 +27,7 @@ const view = raceView({
   stage: Object.assign(new Emitter(), nothing),
   painter,
   catalog: known,
-  on: { save: () => download('race.trace.jsonl', `${written}\n`), saves: ['trace'] },
+  on: { save: () => download('race.trace.jsonl', `${written}\n`), saves: () => ['trace'] },
 });
 race.on('shown', () => point(race));
 

@@ -4,7 +4,7 @@ import { chance, children } from './fold.js';
 import { doubt, hedged, speedOf } from './verdict.js';
 import { W } from '../words/words.js';
 
-/** The lane that won: the only rival, or the fastest whose times are sound; else of those with a rough speedup, the
+/** The lane that won: the only rival, or the fastest whose times are sound; else with a rough speedup,
  *  lossless ones first. @param {Race} race @returns {Lane | null} */
 export function best(race) {
   const all = race.rivals;

@@ -1,4 +1,4 @@
-/* What is told of a token or node: why it is, or is not, in the answer, what else was likely, what was noted. */
+/* What is told of a token or node: why it is in the answer or not, what else was likely, what was noted. */
 
 import { chance, children, countDrafted, countKept, fallen, reason } from './fold.js';
 import { probability, shown, wordOf } from './text.js';

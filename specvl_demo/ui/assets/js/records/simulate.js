@@ -1,5 +1,5 @@
-/* A race simulated from a recorded one: the answer stays, and how hard each of its tokens is to guess; drafter, draft
-   length and costs may be others. Costs are in autoregressive steps. */
+/* A race simulated from a recorded one: the same answer, its tokens as hard to guess, with another drafter, draft
+   length and costs, in AR steps. */
 
 import { chance, children, countDrafted, depths } from './fold.js';
 
@@ -61,7 +61,7 @@ function verdict(round, at) {
 }
 
 /** How hard every token is to guess, 0 to 1. Tokens that were guessed lie below `quality`, the surest lowest; others
- *  above, those where the drafter was surest of something else highest; those never asked about are spread over all. */
+ *  above, those where the drafter was surest of something else highest; the rest are spread over all. */
 function hardness(verdicts, quality) {
   const hard = new Array(verdicts.length);
   /** Spread tokens evenly between two values. */
@@ -98,8 +98,8 @@ export function simulate(known, { quality, gamma, draft, row, requests }) {
     at += kept + 1;
     rounds.push({ kept, at });
   }
-  // A better drafter comes nearer to whole drafts, whose lengths may have varied. Every round writes the target's own
-  // token at least, and its drafts at most.
+  // A better drafter comes nearer to whole drafts, whose lengths may have varied. A round writes the target's own
+  // token at least.
   const better = Math.max(0, (quality - known.quality) / (1 - known.quality || 1));
   const scale = Math.max(fit.tau, fit.tau + better * (1 - fit.tau));
   const tau = Math.max(1, Math.min((scale * n) / rounds.length, (gamma + 1) * fit.most));

@@ -1,5 +1,5 @@
-/* Why a lane has no speedup, and where its answer differs from AR's: what the server finds once the race is over
-   (report/remarks.py); before, only load and length are known. */
+/* Why a lane has no speedup, and where its answer differs from AR's: found by the server once it is over
+   (report/remarks.py); before, load and length are known. */
 
 import { wordsOf } from './fold.js';
 import { W } from '../words/words.js';

@@ -1,5 +1,5 @@
-/* How much the page draws while lanes compute: on one machine with the engine every frame takes from what is measured.
-   So the cost of drawing is measured first, while the landing race is played; what was not drawn is played back. */
+/* How much the page draws while lanes compute: every frame takes from what is measured. What drawing costs is measured
+   while the landing race is played. */
 
 /** @type {Record<Pace, PaceLimits>} */
 export const PACES = {

@@ -32,7 +32,6 @@ export class Live extends Emitter {
     const { race, form, stage } = this.parts;
     stage.coming = null;
     stage.emit('open', 'race');
-    stage.emit('top');
     form.setRunning(true);
     form.last = null;
     const earlier = { meta: race.meta, records: trace.recordsOf(race) };
@@ -118,13 +117,11 @@ export class Live extends Emitter {
     const { form, race, stage } = this.parts;
     const stopped = race.list.some((lane) => lane.end?.stop === 'cancelled');
     const goesOn = stage.from ? ` ${W.chat.goesOn(stage.from)}` : '';
-    const ended = stopped ? W.run.stopped + goesOn : W.run.finished(race.list.length);
+    const ended = written && stopped ? W.run.stopped + goesOn : '';
     stage.compareWithForm();
-    form.say(failure ?? (written ? ended : ''), failure !== null);
-    if (!written && failure === null) {
-      stage.tell(W.run.unbegun);
-      stage.offer('again');
-    } else stage.offerNext();
+    form.say(failure ?? ended, failure !== null);
+    if (!written && failure === null) stage.tell(W.run.unbegun);
+    else stage.offerNext();
     if (!written || failure !== null || stopped) return;
     this.emit('over');
     this.lookBack(pace);

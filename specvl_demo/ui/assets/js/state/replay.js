@@ -1,4 +1,4 @@
-/* Replays a race: moves its head along the lanes' clocks, at their speed or so slowly that an eye can follow. */
+/* Replays a race: moves its head along the lanes' clocks, at their speed or slowly enough for an eye. */
 
 import { Emitter } from './emitter.js';
 

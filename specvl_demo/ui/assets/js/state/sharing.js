@@ -22,7 +22,7 @@ export class Sharing {
   async save(as) {
     const written = trace.write(trace.recordsOf(this.parts.race));
     if (as === 'link') await this.link();
-    else if (as === 'race') await this.raceLink();
+    else if (as === 'race') await this.openLink(link.toTrace(this.traceAddress ?? ''));
     else if (as === 'trace') this.parts.download(TRACE, written);
     else await this.make(as, written);
   }
@@ -54,12 +54,6 @@ export class Sharing {
     const without = files.own.length > 0 && W.run.linkWithout;
     const alone = request.history.length > 0 && W.run.linkAlone;
     await this.openLink(link.write(request), without, alone);
-  }
-
-  /** Copy a link to the race, and open it, if its trace lies on this server. */
-  async raceLink() {
-    if (this.traceAddress) await this.openLink(link.toTrace(this.traceAddress));
-    else this.parts.stage.tell(W.run.unlinked);
   }
 
   /** @param {string} address @param {(string | false)[]} more to tell of it */

@@ -233,9 +233,8 @@ interface PaceLimits {
 /** The processor seconds that drawing has taken so far, and the cores of the machine. */
 type ComputingTime = () => Promise<{ seconds: number; cores: number }>;
 
-/** What can come next: 'follow', another question about the same pictures; 'again', the same once
- *  more; 'undrawn', the same without drawing it. */
-type Offer = 'follow' | 'again' | 'undrawn';
+/** What can come next: 'follow', another question about the same pictures; 'undrawn', the same without drawing it. */
+type Offer = 'follow' | 'undrawn';
 
 /** What Run does: 'same' asks the last question again, 'on' adds a turn to its conversation, 'new'
  *  begins another one. */
@@ -426,8 +425,6 @@ interface StageEvents extends Events {
   outdated: void;
   /** The name of a view. */
   open: string;
-  /** The race's head comes into view. */
-  top: void;
   /** The title of an example without a race. */
   idle: string;
 }

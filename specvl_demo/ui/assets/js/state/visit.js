@@ -129,7 +129,6 @@ export class Visit {
       stage.show(records, { ...meta, ...own, form: left ? undefined : key }, false);
     } else if (turn) {
       race.clear({ source: 'ended', question: form.questionOf(), form: form.key() });
-      stage.offer('again');
     } else if (shown) {
       await stage.example(shown);
       if (left) delete race.meta.form; // it does not stand for what the form asks

@@ -1,4 +1,4 @@
-/* The answers side by side, before them the one that a branch was taken from. */
+/* The answers side by side, before them the one branched from. */
 
 import { button, h, refill } from './dom.js';
 import { LaneView } from './lane.js';
@@ -8,6 +8,7 @@ import { W } from '../words/words.js';
 /** onback(): show the race from which branches were taken. */
 export function answers(race, painter, onback) {
   const views = new Map(); // by the lane's name
+  const chips = h('div.vl-chips.vl-choice');
   const node = h('div.vl-lanes');
   // Long answers are compared line by line.
   const scrollAlike = ({ target }) => {
@@ -18,6 +19,7 @@ export function answers(race, painter, onback) {
   node.addEventListener('scroll', scrollAlike, true);
   race.on('reset', () => {
     views.clear();
+    chips.replaceChildren();
     refill(node, [race.meta.branch && originalAnswer(race.meta.branch, onback)]);
   });
   race.on('lane', ({ lane }) => {
@@ -25,13 +27,14 @@ export function answers(race, painter, onback) {
     views.set(lane.name, view);
     node.append(view.node);
     node.dataset.count = node.children.length;
+    if (!lane.plain) chips.append(view.chip);
   });
   race.on('begin', ({ lane }) => views.get(lane.name).begun());
   race.on('begin round end', ({ lane }) => views.get(lane.name)?.update());
   race.on('head select focus', (_, type) => {
     for (const view of views.values()) view.update(type !== 'head');
   });
-  return node;
+  return [chips, node];
 }
 
 function originalAnswer({ lane, before, chosen, taken, after }, onback) {

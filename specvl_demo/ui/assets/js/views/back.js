@@ -16,6 +16,7 @@ export function backCloses(close) {
   return {
     opened() {
       layers.push(close);
+      history.scrollRestoration = 'manual';
       history.pushState({ over: layers.length }, '', location.href);
     },
     closed() {
@@ -27,8 +28,8 @@ export function backCloses(close) {
   };
 }
 
-/** A dialog over the whole screen, and `fill`, which opens it. back, on: what arrows do, and PageUp and PageDown, which a
- *  presenter's remote sends; more: what other keys do, though Enter presses a button; stage: what it shows. */
+/** A dialog over the whole screen, and `fill`, which opens it. back, on: for arrows, PageUp and PageDown (a
+ *  presenter's remote); more: for other keys, though Enter presses a button. */
 export function overScreen({ title, keys }, { back, on, ...more }, stage, tools) {
   const moves = { ArrowLeft: back, PageUp: back, ArrowRight: on, PageDown: on, ...more };
   const keydown = (event) => {

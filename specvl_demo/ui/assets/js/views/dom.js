@@ -59,16 +59,28 @@ export const iconButton = (sign, text, fn, kind = 'vl-tool') =>
 export const checkbox = (onchange, more) =>
   h('input', { type: 'checkbox', change: (e) => onchange(e.target.checked), ...more });
 
-export const slider = (label, max, onmove, more) =>
-  h('input', {
-    type: 'range',
-    min: 0,
-    max,
-    value: 0,
-    label,
-    input: (e) => onmove(Number(e.target.value)),
-    ...more,
-  });
+/** A finger that goes up or down scrolls the page, and changes nothing. */
+export function slider(label, max, onmove, more) {
+  let held, before, value; // held: a finger's start, until it goes sideways or up
+  const move = () => held || onmove(Number((node.value = value)));
+  const release = () => held && ((held = null), move());
+  const listeners = {
+    input: () => (({ value } = node), move()),
+    pointerdown(e) {
+      before = value = node.value;
+      held = e.pointerType === 'touch' && e;
+    },
+    pointermove: ({ clientX: x, clientY: y }) =>
+      Math.abs(x - held?.clientX) - Math.abs(y - held?.clientY) > 8 && release(),
+    pointerup: release,
+    pointercancel() {
+      if (held) node.value = before;
+      held = null;
+    },
+  };
+  const node = h('input', { type: 'range', min: 0, max, value: 0, label, ...listeners, ...more });
+  return node;
+}
 
 /** Properties of a box that a keyboard can scroll. */
 export const scrolls = (label) => ({ tabindex: '0', role: 'group', label });
@@ -91,7 +103,7 @@ export function filePicker(text, onfiles, props) {
   return [button(text, () => input.click(), kind, { sign, title }), input];
 }
 
-/** Offer a file. An SVG named .pdf is printed instead: browsers save that as PDF, and no library is needed. */
+/** Offer a file. An SVG named .pdf is printed instead: browsers save that as PDF. */
 export function download(name, content, type = 'application/jsonl') {
   if (name.endsWith('.pdf')) {
     print(content);

@@ -27,15 +27,14 @@ export function formView(form, ask, races) {
     e.preventDefault();
     form.run();
   };
-  const unfold = (open = !node.classList.contains('open'), first = question.input) => {
-    node.classList.toggle('open', open);
+  const unfold = (want, first = question.input) => {
+    const open = node.classList.toggle('open', want);
     more.ariaExpanded = open;
     if (!open) return;
     first.focus({ preventScroll: true });
     // Only when it is laid out: until then the browser holds what is in sight where it is.
     requestAnimationFrame(() => well.scrollIntoView({ block: 'start' }));
   };
-  form.on('running', () => form.running && unfold(false)); // then the foot looks for the focus
   // Not to the question: a keyboard would rise.
   const showPictures = () => unfold(undefined, well.querySelector('.vl-tool'));
   const folds = { 'aria-expanded': 'false', sign: 'image' };
@@ -55,7 +54,7 @@ export function formView(form, ask, races) {
   form.on('answered', () => {
     if (document.activeElement === input) input.select(); // the next one replaces it
   });
-  return { node, loading };
+  return { node, loading, unfold };
 }
 
 /** Run and Stop. A focus that would be lost with what vanishes goes to the one that can be pressed. */

@@ -1,6 +1,6 @@
 /* One lane's answer as far as it is shown, piece by piece, coloured by origin. */
 
-import { h, put, refill, term } from './dom.js';
+import { button, h, put, refill, term } from './dom.js';
 import { countKept, rejected } from '../records/fold.js';
 import { MOST_TEXT, laid, withEndMark, shown } from '../records/text.js';
 import { instead, winner } from '../records/looks.js';
@@ -44,6 +44,7 @@ export class LaneView {
     this.full = h('div.vl-full', silent);
     this.promise = h('span.vl-promise');
     this.note = h('span.vl-lane-note');
+    this.chip = button(title, () => race.setFocus(lane.name));
     this.title = term(title, plain ? W.lane.plainHelp : '');
     const piece = ({ target }) => target.closest('[data-i]');
     const props = {
@@ -157,7 +158,7 @@ export class LaneView {
   /** Show selection, colours and end. */
   mark() {
     const { race, lane, node, box } = this;
-    node.classList.toggle('focused', race.focus === lane.name);
+    this.chip.ariaPressed = node.classList.toggle('focused', race.focus === lane.name);
     const selected = race.selected?.lane === lane.name ? race.selected : null;
     this.picked?.classList.remove('selected');
     this.picked = this.nodeOf(selected?.token);
@@ -223,7 +224,6 @@ export class LaneView {
   /** Of a piece of several tokens the last one, which completed it. */
   pick(node) {
     if (!node) return;
-    if (matchMedia('(max-width: 900px)').matches) node.scrollIntoView({ block: 'start' }); // above the sheet
     const { i, n } = node.dataset;
     this.race.pick(this.lane, { token: Number(i) + Number(n) - 1 });
   }

@@ -8,7 +8,7 @@ const STEPS = 1000; // of a replay's slider
 /** @param {Actions} on */
 export function raceHead(race, replay, on) {
   const badge = h('span.vl-badge');
-  const asked = h('p.vl-question');
+  const asked = h('p.vl-question', { tabindex: '0' });
   const pictures = h('span.vl-question-media');
   const saving = saveMenu(on.save, on.saves);
   race.on('reset lane end', () => {
@@ -70,7 +70,7 @@ function player(replay) {
     put(time, `${head.toFixed(2)} / ${duration.toFixed(2)} s`);
     put(speed, stretched ? W.player.shown(stretch) : W.player.trueSpeed);
     speed.hidden = stretch === 1;
-    // The icon is made anew only where it differs: this runs in every frame.
+    // Made anew only where it differs: this runs in every frame.
     if (drawn === playing) return;
     drawn = playing;
     const does = playing ? 'pause' : 'play';
@@ -85,6 +85,7 @@ function player(replay) {
 
 function saveMenu(onsave, kinds) {
   const open = (on) => {
+    if (on) list.replaceChildren(...kinds().map(choice));
     list.hidden = !on;
     opener.ariaExpanded = on;
   };
@@ -94,12 +95,12 @@ function saveMenu(onsave, kinds) {
     open(false);
     opener.focus();
   };
-  const choose = (as) => {
-    close();
-    onsave(as);
-  };
-  const choices = kinds.map((as) => button(W.run.saveAs[as], () => choose(as)));
-  const list = h('div.vl-card.vl-menu', { hidden: true }, choices);
+  const choice = (as) =>
+    button(W.run.saveAs[as], () => {
+      close();
+      onsave(as);
+    });
+  const list = h('div.vl-card.vl-menu', { hidden: true });
   const keydown = (e) => e.key === 'Escape' && close();
   const focusout = (e) => e.currentTarget.contains(e.relatedTarget) || open(false);
   return h('span.vl-menu-box', { keydown, focusout }, opener, list);

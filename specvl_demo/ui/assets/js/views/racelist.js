@@ -1,17 +1,7 @@
 /* The visitor's own races, and what opens traces from disk. */
 
-import {
-  button,
-  download,
-  filePicker,
-  folded,
-  h,
-  icon,
-  iconButton,
-  put,
-  tell,
-  thumbnail,
-} from './dom.js';
+import { button, download, filePicker, folded, h, icon, iconButton, put, tell } from './dom.js';
+import { stills } from './tiles.js';
 import * as trace from '../records/trace.js';
 import { W } from '../words/words.js';
 
@@ -48,12 +38,12 @@ function lineOf({ records, meta, lanes, at }, show) {
   const time = new Date(at).toLocaleString([], { dateStyle: 'short', timeStyle: 'short' });
   const question = h('b', meta.question || W.trace.untitled);
   const words = h('span', question, h('small', `${time} · ${lanes.join(', ')}`));
-  const url = trace.shown(trace.first(records))[0]?.frames[0];
-  const picture = url ? thumbnail({ url }, { loading: 'lazy' }) : h('i.vl-noimage', icon('play'));
+  const pictures = stills(trace.shown(trace.first(records))).slice(0, 2);
+  if (!pictures.length) pictures.push(h('i.vl-noimage', icon('play')));
   const save = () => download('race.trace.jsonl', trace.write(records));
   return h(
     'li',
-    h('button.vl-run', { click: () => show(records, meta) }, picture, words),
+    h('button.vl-run', { click: () => show(records, meta) }, pictures, words),
     iconButton('save', W.run.saveAs.trace, save),
   );
 }

@@ -22,10 +22,10 @@ import { W } from '../words/words.js';
 export function raceView({ race, stage, replay, painter, catalog, on }) {
   const tree = new TreeView(race, painter);
   const charts = new RaceCharts(race, painter);
-  const { follow, again, undrawn } = offerButtons(stage, on);
+  const { follow, undrawn } = offerButtons(stage, on);
   const told = story(replay);
   const chased = chase(replay, painter);
-  const offers = h('div.vl-offers', told.opener, chased.opener, again, undrawn);
+  const offers = h('div.vl-offers', told.opener, chased.opener, undrawn);
   const says = h('div.vl-says', sentence(race, stage, painter), offers);
   const { agreement, slow, sure } = comparison(race, catalog.sure);
   const under = h('div.vl-under', legend(), follow, agreement, slow);
@@ -34,9 +34,14 @@ export function raceView({ race, stage, replay, painter, catalog, on }) {
   const pair = h('div.vl-pair', drawn, inspector(race, painter, catalog.notes));
   const raced = h('div.vl-card', track(race, painter));
   const scope = h('p.vl-scope');
-  const shown = [busyLine(race), raced, scope, answers(race, painter, on.back), sure, under, pair];
+  const lanes = answers(race, painter, on.back);
   const below = [roundTable(race, painter), whatIf(race, painter)];
-  const body = h('div.vl-stage', shown, below);
+  const body = h('div.vl-stage', busyLine(race), raced, scope, lanes, sure, under, pair, below);
+  body.addEventListener('click', ({ target, clientY }) => {
+    const over = clientY - innerHeight / 3;
+    const sheet = race.selected?.picked && matchMedia('(max-width: 900px)').matches;
+    if (sheet && over > 0 && target.closest('.vl-text, .vl-tree-box')) scrollBy(0, over);
+  });
   const notice = h('p.vl-notice', { role: 'status' });
   const starting = h('p', W.start.text);
   const head = [notice, h('div.vl-start', h('h2', W.start.title), starting)];
@@ -55,21 +60,16 @@ export function raceView({ race, stage, replay, painter, catalog, on }) {
     if (stage.away) put(starting, W.start.own);
   });
   stage.on('idle', (title) => put(starting, W.start.example(title)));
-  stage.on('top', () => {
-    if (node.getBoundingClientRect().top < 0) node.scrollIntoView();
-  });
   return { node, tree, charts };
 }
 
 function offerButtons(stage, on) {
   const buttons = {
     follow: button(W.chat.follow, on.follow, 'vl-small', { title: W.chat.followHint }),
-    again: button(W.run.rerun, on.again, 'vl-secondary', { sign: 'play' }),
     undrawn: button(W.run.measure, on.undrawn),
   };
   const show = () => {
-    for (const [name, node] of Object.entries(buttons))
-      node.hidden = !stage.offers.some((offer) => offer === name);
+    for (const [name, node] of Object.entries(buttons)) node.hidden = !stage.offers.includes(name);
   };
   stage.on('offers', show);
   show();

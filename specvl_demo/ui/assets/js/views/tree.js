@@ -1,5 +1,5 @@
-/* The token tree of one round. Columns are depths; node size and edge width follow the draft's probability. While a
-   round is on its way, drafts appear level by level, then the check sweeps over them. */
+/* The token tree of one round. Columns are depths; node size and edge width follow the draft's probability. A round
+   on its way grows level by level, then the check sweeps over it. */
 
 import { h, put, slider, svg, term } from './dom.js';
 import {

@@ -70,7 +70,7 @@ declare global {
   /** What the buttons around a race do: save it as one of `saves`, and take up what is offered. */
   interface Actions {
     save(as: string): void;
-    saves: string[];
+    saves(): string[];
     [offer: string]: any;
   }
 

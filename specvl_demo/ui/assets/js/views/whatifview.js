@@ -16,7 +16,7 @@ export function whatIf(race, painter) {
   const reset = button(WHATIF.reset, () => load());
   const why = h('div.vl-help');
   const curve = new Chart(curveOf(shown), race, painter);
-  const { parts, formula, draw } = outcomeOf(race, shown);
+  const { says, parts, formula, draw } = outcomeOf(race, shown);
   const change = () => {
     painter.soon(() => node.open && draw());
     curve.update(true);
@@ -51,6 +51,7 @@ export function whatIf(race, painter) {
     WHATIF.title,
     { hidden: true, toggle: load },
     h('p.vl-help', WHATIF.help),
+    says,
     h('div.vl-whatif-body', sliders, cards),
   );
   race.on('reset begin lane end focus compared', () => painter.affordably(load));
@@ -113,7 +114,7 @@ function outcomeOf(race, shown) {
     put(formula, WHATIF.formula({ tau: made.tau.toFixed(2), v, gamma: values.gamma, c, s }));
     drawRounds(rounds, (same ? recorded : made).rounds);
   };
-  return { parts: [says, ...bars.map(({ node }) => node), rounds], formula, draw };
+  return { says, parts: [...bars.map(({ node }) => node), rounds], formula, draw };
 }
 
 function makeBar(name) {

@@ -60,7 +60,7 @@ export const COMPARE = {
   figure: { svg: 'Figure (SVG)', pdf: W.run.saveAs.pdf },
   unrecorded: 'No such race is recorded: Run asks this with this method.',
   about: (pair, settings) =>
-    `Asked of ${pair}, the pair chosen in Race, with ${settings.length ? `what was changed there: ${settings.join('; ')}` : 'its own settings'}. Drop questions (.jsonl), pictures or a bench --json here.`,
+    `Asked of ${pair}, the pair chosen in Race, with ${settings.length ? `what was changed there: ${settings.join('; ')}` : 'its own settings'}. Add or drop questions (.jsonl), pictures or a bench --json.`,
   form: 'Or add a .jsonl file and its pictures. A line is {"question": "…", "images": ["file.jpg"]}, with an "answer" where a short one is right.',
   columns: {
     τ: W.track.tauHelp,

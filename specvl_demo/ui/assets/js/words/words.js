@@ -520,7 +520,6 @@ export const W = {
       prefill: 'Reading the pictures and the question…',
       decode: '',
     },
-    finished: (n) => (n > 1 ? 'All lanes have finished.' : 'Finished.'),
     stopping: 'Stopping after the current round…',
     stopped: 'Stopped. The text written so far is kept.',
     without: 'no picture',
@@ -531,7 +530,6 @@ export const W = {
     outdated: (question, changed) =>
       `This race answers “${question}”. The form now has ${changed.length ? list(changed) : 'something else'}: press Run to race that.`,
     unbegun: 'Stopped before the first word: there is no answer.',
-    rerun: 'Run again',
     busy: 'A race is running; stop it first.',
     brokenLink: 'The link is damaged and cannot be read. Ask for it again.',
     unknownLink: (names) =>
@@ -576,8 +574,6 @@ export const W = {
     printed: 'The browser prints it: choose “Save as PDF” there.',
     notShared: 'The file could not be made. Try again, or save the trace.',
     linked: 'The link is in the address bar and on the clipboard.',
-    unlinked:
-      'This race is in your browser alone. Save its trace, which Open a trace shows anywhere, or its page.',
     linkInBar: 'Copy the link from the address bar.',
     linkWithout: 'Your own pictures are not part of it.',
     linkAlone: 'Nor is the conversation before it.',
