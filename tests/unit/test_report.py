@@ -382,8 +382,8 @@ def test_the_heat_map_has_every_speedup_its_interval_and_what_made_it():
     for row in bench["rows"]:
         for kind, cell in row.get("by_kind", {}).items():
             assert kind in words and f"{cell['speedup_vs_ar']:.2f}×" in words
-            low, high = cell["interval"] or (1, 1)
-            assert row["method"] == "ar" or f"{low:.2f}–{high:.2f}" in words
+            if cell["interval"]:
+                assert "{:.2f}–{:.2f}".format(*cell["interval"]) in words
     assert "lies the speedup in 95 % of 1000 resamples" in words
     assert (
         "photo. 2 CPU cores" in words
