@@ -175,7 +175,7 @@ function explained({ race, lane, names }, round, { head, node, at, why, parts })
   return { head: [...head, spoken], body };
 }
 
-/** A button that offers a branch to the token, where the question can be asked again. */
+/** Offers a branch to the token, where the question can be asked again. */
 function candidate({ race, lane }, { id, text }, index) {
   const word = shown(text);
   const code = h('code', { title: word }, word);

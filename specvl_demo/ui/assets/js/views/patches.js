@@ -17,12 +17,15 @@ function picturesOf(media, spans) {
     .filter(({ url }) => url);
 }
 
-/** null without pictures. at: the token's place in its round. */
+/** null without pictures. at: place in its round. */
 export function sight(race, lane, round, at) {
   const list = picturesOf(race.meta.shown ?? [], lane.begin.spans);
   const looks = Array.isArray(round.notes.attention) ? round.notes.attention[at] : null;
   return list.length ? heatmap(lane, list, typeof looks === 'string' ? looks : null) : null;
 }
+
+/** Kept for the next token. */
+let chosen = '';
 
 /** Dark where the drafter did not look. looks: base64, a byte a visual position. */
 function heatmap(lane, list, looks) {
@@ -39,15 +42,15 @@ function heatmap(lane, list, looks) {
       list.map((one) => picture(one, coverOf(lane, one.span, mode, looks))),
     );
     const view = views.find((v) => v.view === mode);
-    const looked = mode === 'looks' ? W.patches.looksNote : '';
-    put(note, view ? shareInWords(view, list) : looked);
+    put(note, view ? shareInWords(view, list) : looks && W.patches.looksNote);
   };
-  const first = modes[0]?.[0];
-  show(first);
+  const mode = modes.some(([name]) => name === chosen) ? chosen : modes[0]?.[0];
+  show(mode);
   const key = h('p.vl-looks', h('span', W.patches.little), h('i'), h('span', W.patches.much));
   key.hidden = !looks;
-  const change = (e) => show(e.target.value);
-  const menu = h('select', { label: W.patches.choose, change }, options(modes));
+  const menu = h('select', { label: W.patches.choose }, options(modes));
+  menu.value = mode ?? '';
+  menu.onchange = () => show((chosen = menu.value));
   return h('figure.vl-sight', modes.length > 1 && menu, strip, key, note);
 }
 

@@ -152,7 +152,7 @@ export class TreeView {
     box.scrollLeft = Math.min(Math.max(scrollLeft, to - clientWidth), x - PAD.left);
   }
 
-  /** As the lane's widest tree needs, so that nothing jumps from round to round. Rounds are only ever counted once. */
+  /** As the lane's widest tree needs, so that nothing jumps between rounds. */
   height(lane) {
     if (this.lane !== lane) {
       this.lane = lane;
