@@ -237,7 +237,10 @@ def written(text: str) -> str:
 def comparison() -> str:
     """Return what Compare shows first: of the photo pair's record the papers' methods."""
     record = _record("photo")
-    record["rows"] = [row for row in record["rows"] if row["method"] in COMPARED]
+    # `fastest_over` is of the fastest of all methods, which these may lack.
+    record["rows"] = [
+        row | {"fastest_over": None} for row in record["rows"] if row["method"] in COMPARED
+    ]
     methods = record["settings"]["methods"]
     record["settings"]["methods"] = {name: methods[name] for name in methods if name in COMPARED}
     return json.dumps(record) + "\n"

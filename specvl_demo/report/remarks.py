@@ -159,7 +159,7 @@ def timing_doubt(lane: LaneRecords, ar: LaneRecords) -> Doubt | None:
     impossible = times.why_doubtful()
     whys = [f"{who} kept {fixed(100 * load, 0)} % of the machine busy"] * (load > MAX_LOAD)
     if impossible:
-        whys.append(f"by tokens/s {impossible}: the one told is of typical (median) rounds")
+        whys.append(f"by tokens/s {impossible}: only typical (median) rounds count")
     if few and not whys:
         return Doubt("short", few, tokens=tokens, about=about)
     why = "; ".join(whys) or _jitter_sentence(ar)

@@ -215,7 +215,7 @@ def timed(
         ({"lane_s": 0.3, "jitter": 1.0}, "half of the AR steps lie outside 100 to 200 ms"),
         ({"lane_s": 0.01}, "(by tokens/s a speedup of 20.00 is above τ 2.00, which is impossible"),
         ({"lane_s": 0.01, "load": 0.7}, "busy; by tokens/s a speedup of 20.00 is above τ 2.00"),
-        ({"lane_s": 0.01, "n": 4}, "the one told is of typical (median) rounds); 4 tokens"),
+        ({"lane_s": 0.01, "n": 4}, "only typical (median) rounds count); 4 tokens"),
     ],
 )
 def test_no_reason_is_given_that_the_measurement_does_not_carry(how: dict, part: str):
