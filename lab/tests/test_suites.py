@@ -9,6 +9,7 @@ import pytest
 
 from lab import claims, heads, lossless, papers, rows, verdicts
 from lab.options import LabOptions, every
+from specvl_demo.compare.report import FEWEST_QUESTIONS
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import choose
 from specvl_demo.native import build_kernels
@@ -127,9 +128,11 @@ def test_figures_of_a_lane_sum_up_its_rounds():
 
 def test_a_claim_holds_only_where_every_interval_lies_above_what_it_needs():
     good, poor = verdicts.Sums(tokens=40, rounds=10), verdicts.Sums(tokens=20, rounds=10)
-    value, interval = verdicts.ratio([good] * 4, [poor] * 4, "tau") or (0.0, [])
+    least = FEWEST_QUESTIONS
+    value, interval = verdicts.ratio([good] * least, [poor] * least, "tau") or (0.0, [])
     assert (value, interval) == (2.0, [2.0, 2.0])
-    assert verdicts.ratio([good] * 4, [poor] * 4, "quality") is None
+    assert verdicts.ratio([good] * (least - 1), [poor] * (least - 1), "tau") is None
+    assert verdicts.ratio([good] * least, [poor] * least, "quality") is None
     low, high = (verdicts.ratio([good, poor] * 4, [poor, good] * 4, "tau") or (0, [0, 0]))[1]
     assert low < 1 < high
     one = {"arm": "a", "control": "b", "figure": "tau", "least": 1.0, "ratio": 2.0}
