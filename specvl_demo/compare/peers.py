@@ -15,6 +15,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from specvl_demo.compare.report import HF_ASSISTED, HF_GENERATE, Answer
 from specvl_demo.core.engine import Request
+from specvl_demo.core.faults import cause
 from specvl_demo.methods.base import Choice, Models
 from specvl_demo.vlm import hub
 
@@ -59,8 +60,7 @@ class LibraryPeers:
             return self._generate(name == HF_ASSISTED, request)
         except (ValueError, RuntimeError, TypeError, IndexError, KeyError, AttributeError) as fault:
             self.running.remove(name)
-            message = str(fault).splitlines()[0][:200]
-            self.notes[name] = f"Does not run here: {type(fault).__name__}: {message}"
+            self.notes[name] = f"Does not run here: {type(fault).__name__}: {cause(fault)[:200]}"
             return None
 
     @torch.inference_mode()

@@ -21,8 +21,9 @@ from huggingface_hub.errors import (
 from torch import Tensor
 from transformers import GenerationConfig
 
+from specvl_demo.core.faults import cause
 from specvl_demo.records import JsonObject
-from specvl_demo.vlm.outlines import first_line, meta_tensor, read_json, weight_headers
+from specvl_demo.vlm.outlines import meta_tensor, read_json, weight_headers
 
 FAMILIES: dict[str, str] = {
     "llava": "LLaVA",
@@ -346,7 +347,7 @@ def _hub_files(
         raise ValueError(f"There is no folder {repo}, and hub names are OWNER/NAME.") from None
     except (_HTTPError, OSError) as fault:
         advice = "" if isinstance(fault, HfHubHTTPError) else _UNREACHED
-        raise ValueError(f"{repo} could not be looked up: {first_line(fault)}{advice}") from fault
+        raise ValueError(f"{repo} could not be looked up: {cause(fault)}{advice}") from fault
     return files, facts, configs
 
 

@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers.utils import logging
 
+from specvl_demo.core.faults import cause
 from specvl_demo.decoders import packed_decoder
 from specvl_demo.decoders.huggingface import HFDecoder
 from specvl_demo.records import JsonObject
@@ -227,14 +228,14 @@ def load_errors(name: str) -> Iterator[None]:
     try:
         yield
     except ImportError as fault:
-        raise ValueError(f"{name} needs a package that is missing: {first_line(fault)}") from fault
+        raise ValueError(f"{name} needs a package that is missing: {cause(fault)}.") from fault
     except (OSError, ValueError, StrictDataclassError) as fault:
         hint = ""
         if "safetensors" in str(fault):
             hint = " Only safetensors are read, since pickled weights can run code."
-        raise ValueError(f"{name} could not be loaded: {first_line(fault)}{hint}") from fault
+        raise ValueError(f"{name} could not be loaded: {cause(fault)}.{hint}") from fault
     except torch.cuda.OutOfMemoryError as fault:
-        raise ValueError(f"{name} exceeds the GPU's free memory: {first_line(fault)}") from fault
+        raise ValueError(f"{name} exceeds the GPU's free memory: {cause(fault)}.") from fault
 
 
 @contextmanager
@@ -250,10 +251,6 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
-
-
-def first_line(fault: BaseException) -> str:
-    return str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
 
 
 def memory_sizes(model: Any) -> JsonObject:

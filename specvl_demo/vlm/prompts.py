@@ -20,6 +20,7 @@ from jinja2 import TemplateError
 from PIL import Image
 
 from specvl_demo.core.detokenizer import TokenTexts
+from specvl_demo.core.faults import cause
 from specvl_demo.core.types import Prompt
 from specvl_demo.media import PLACE, VideoFrames, Visual
 from specvl_demo.question import Medium, Question, Turn
@@ -173,8 +174,9 @@ class PromptBuilder:
                 messages, add_generation_prompt=True, tokenize=False
             )
         except (TemplateError, TypeError, AttributeError, LookupError) as fault:
-            line = (str(fault).splitlines() or [type(fault).__name__])[0]
-            raise ValueError(f"This model's chat template cannot be used: {line}") from None
+            raise ValueError(
+                f"This model's chat template cannot be used: {cause(fault)}."
+            ) from None
 
     def _try_template(self) -> _TemplateFormat:
         """Find out what the chat template takes, by using it.

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specvl_demo.core.faults import cause
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.records import JsonObject
 from specvl_demo.vlm import eight_bits, outlines
@@ -188,7 +189,7 @@ def _tensors(file: Path, outline: bool) -> dict[str, Tensor]:
     except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as reason:
         raise ValueError(
             f"{file.name} is not a plain file of weights, and no other file is opened:"
-            f" {str(reason).splitlines()[0]}"
+            f" {cause(reason)}"
         ) from None
     loaded = loaded.get("state_dict", loaded) if isinstance(loaded, dict) else loaded
     if not isinstance(loaded, dict) or not all(isinstance(v, Tensor) for v in loaded.values()):
