@@ -42,7 +42,10 @@ Int: TypeAlias = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=LARGEST)]
 Float: TypeAlias = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=LARGEST)]
-Prob: TypeAlias = Annotated[float, Meta(ge=0, le=1.001)]  # a softmax in float16 may round above 1
+Share: TypeAlias = Annotated[float, Meta(ge=0, le=1.001)]
+Prob: TypeAlias = Share  # a softmax in float16 may round above 1
+Nodes: TypeAlias = Annotated[list[Int], Meta(min_length=1, max_length=MAX_NODES)]
+Patches: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_PATCHES)]
 Scalar: TypeAlias = None | bool | Int | Float | str
 Inner: TypeAlias = Scalar | list[Scalar] | dict[str, Scalar]
 Value: TypeAlias = Scalar | list[Inner] | dict[str, Inner]
@@ -82,8 +85,8 @@ class Tree(_RecordPart, frozen=True):
     draft_logp, target_logp: Of a node's token after its parent, None if not computed.
     """
 
-    tokens: Annotated[list[Int], Meta(min_length=1, max_length=MAX_NODES)]
-    parent: Annotated[list[Int], Meta(min_length=1, max_length=MAX_NODES)]
+    tokens: Nodes
+    parent: Nodes
     texts: list[str] | None = None
     draft_logp: list[Float | None] | None = None
     target_logp: list[Float | None] | None = None
@@ -99,8 +102,8 @@ class Span(_RecordPart, frozen=True):
     frame: Count
     start: Count
     stop: Count
-    rows: Annotated[int, Meta(ge=1, le=MAX_PATCHES)] | None = None
-    cols: Annotated[int, Meta(ge=1, le=MAX_PATCHES)] | None = None
+    rows: Patches | None = None
+    cols: Patches | None = None
 
 
 class ViewSeen(_RecordPart, frozen=True):
@@ -346,9 +349,9 @@ class End(_RecordPart, frozen=True, tag_field="kind", tag="end"):
     totals: Totals
     peak_bytes: Count | None = None
     message: str | None = None
-    load: Annotated[float, Meta(ge=0, le=1.001)] | None = None
+    load: Share | None = None
     confidence: Confidence | None = None
-    watching: Annotated[float, Meta(ge=0, le=1.001)] | None = None
+    watching: Share | None = None
     again: Annotated[list[Seconds], Meta(max_length=MAX_AGAIN)] = []
 
 
@@ -545,7 +548,7 @@ def _need(condition: bool, message: str) -> None:
 
 
 def _close(a: float, b: float) -> bool:
-    return a == b or math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
+    return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
 
 
 def tie_nats(dtype: str) -> float:

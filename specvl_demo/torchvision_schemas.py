@@ -8,8 +8,6 @@ Processors need only the transforms, so it is enough to declare two schemas to t
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 SCHEMAS = (
@@ -25,9 +23,7 @@ class SchemaFinder:
     """Keeps them declared."""
 
     @classmethod
-    def find_spec(
-        cls, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> None:
+    def find_spec(cls, name: str, *_: object) -> None:
         if name == "torchvision._meta_registrations" and cls.library is None:
             import torch  # noqa: PLC0415 - loaded already, by torchvision
 

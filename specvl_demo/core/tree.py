@@ -241,12 +241,15 @@ class DraftTree:
         return len(self.shape)
 
 
-def shape_of_rank_paths(paths: Sequence[tuple[int, ...]]) -> tuple[TreeShape, tuple[int, ...]]:
+RankPath = tuple[int, ...]
+"""A node named by ranks: (0, 2) is the third best child of the root's best child."""
+
+
+def shape_of_rank_paths(paths: Sequence[RankPath]) -> tuple[TreeShape, tuple[int, ...]]:
     """Return the shape of a tree given as rank paths, and every node's rank among its siblings.
 
-    A path (a, b) is the b-th likeliest token after the a-th likeliest token after the root. Nodes
-    are numbered depth first, so that an accepted path is often the first rows of a cache, which
-    stay where they are. The root has rank 0. Every prefix of a path must be a path too.
+    Nodes are numbered depth first, so that an accepted path is often the first rows of a cache,
+    which stay where they are. The root has rank 0. Every prefix of a path must be a path too.
     """
     order = sorted(paths)
     number = {(): 0, **{path: i + 1 for i, path in enumerate(order)}}

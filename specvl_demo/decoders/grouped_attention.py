@@ -19,6 +19,8 @@ from specvl_demo.decoders import graphs
 from specvl_demo.decoders.attention import MAX_PACKED, attend, fused, kernels_accept, repeat_mask
 from specvl_demo.decoders.graphs import GraphMemory
 
+Call = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Queries, keys, values and a mask."""
 Way = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """Attention of queries [B, kv_heads, R, width] over keys and values [B, kv_heads, S, width] under
 an additive mask [B or 1, 1, R, S], of the queries' shape.
@@ -129,7 +131,7 @@ def attention_ways(batch: int, n_keys: int) -> list[Way]:
 
 def fastest(
     candidates: Sequence[Way],
-    calls: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]],
+    calls: Sequence[Call],
     seconds: Callable[[Callable[[], object]], float] | None = None,
 ) -> Way:
     """Return the fastest of these ways over the calls of all layers.
@@ -158,7 +160,7 @@ def fastest(
     return min(times, key=times.__getitem__, default=candidates[0])
 
 
-def _run_all(way: Way, calls: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> None:
+def _run_all(way: Way, calls: Sequence[Call]) -> None:
     for call in calls:
         way(*call)
 

@@ -21,6 +21,7 @@ from specvl_demo.core.transfer import HostCopy, to_device
 from specvl_demo.core.tree import (
     DeviceShape,
     DraftTree,
+    RankPath,
     TreeShape,
     chain,
     shape_of,
@@ -106,7 +107,7 @@ CHAIN = Part(
 )
 
 
-EAGLE_TREE: tuple[tuple[int, ...], ...] = tuple(
+EAGLE_TREE: tuple[RankPath, ...] = tuple(
     tuple(map(int, ranks))
     for depth in (
         "0 1 2 3",
@@ -120,7 +121,7 @@ EAGLE_TREE: tuple[tuple[int, ...], ...] = tuple(
 """The 25-path tree of EAGLE-1 (mc_sim_7b_63 in derived code)."""
 
 
-def trim_paths(size: int) -> list[tuple[int, ...]]:
+def trim_paths(size: int) -> list[RankPath]:
     """Return at most `size` paths of `EAGLE_TREE`.
 
     # choice: every level costs 1 and every rank 3, and the cheapest paths stay, with all prefixes:
@@ -149,9 +150,9 @@ class StaticTree(Policy):
     first rank everywhere.
     """
 
-    def __init__(self, paths: Sequence[Sequence[int]] = EAGLE_TREE, top: int = 1) -> None:
+    def __init__(self, paths: Sequence[RankPath] = EAGLE_TREE, top: int = 1) -> None:
         """top: After each fed node so many tokens are drafted, or as many as the tree has ranks."""
-        self._paths = tuple(map(tuple, paths))
+        self._paths = tuple(paths)
         self.max_nodes = 1 + len(self._paths)
         self._top = max(top, *(1 + max(path) for path in self._paths))
 
@@ -190,7 +191,7 @@ class StaticTree(Policy):
 
 @lru_cache(maxsize=64)
 def _plan_static(
-    paths: tuple[tuple[int, ...], ...], top: int, ahead: int, device: torch.device
+    paths: tuple[RankPath, ...], top: int, ahead: int, device: torch.device
 ) -> tuple[TreeShape, list[int], list[tuple[Tensor, list[int], int]], Tensor]:
     """Return how a fixed tree is drafted, of which the first call fed so many nodes: its shape and
     rows; calls, each of which of the drafted tokens are fed, the rows of their parents and their

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specvl_demo.core import highest
 from specvl_demo.core.sampling import Level, Sampler
-from specvl_demo.core.tree import DraftTree
+from specvl_demo.core.tree import DraftTree, RankPath
 from specvl_demo.core.types import Drafter, LevelRequest, Policy, Verdict
 from specvl_demo.methods.base import TREE, Method, Part, register
 from specvl_demo.methods.declare import Lesson, PolicySettings, Value, setting, size_words
@@ -30,9 +30,6 @@ from specvl_demo.methods.small_vlm import SELF, SMALL
 from specvl_demo.methods.tree_size import GROWN
 from specvl_demo.methods.views import MULTIMODAL, PRUNED
 from specvl_demo.records import Chart, ChartSeries
-
-RankPath = tuple[int, ...]
-"""A node named by ranks: (0, 2) is the third best child of the root's best child."""
 
 START_ALPHA = 0.5
 """Confidence before anything is known (Algorithm 1, line 3)."""

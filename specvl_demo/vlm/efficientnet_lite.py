@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-# layers, kernel, stride, expansion, channels of each stage of Lite0; the finer map is the output of
-# the first `FINE_STAGES`.
+Stages = tuple[tuple[int, ...], ...]
+"""Layers, kernel, stride, expansion, channels of each stage."""
+# Those of Lite0; the finer map is the output of the first `FINE_STAGES`.
 STAGES = (
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
@@ -41,7 +42,7 @@ CELL = 32
 COLOUR_PLACES = 4
 
 
-def scaled_stages(width: float, depth: float) -> tuple[tuple[int, ...], ...]:
+def scaled_stages(width: float, depth: float) -> Stages:
     """Return `STAGES` with channels times `width`, by eights, and layers times `depth`, rounded up.
 
     The layer counts of the first and the last stage stay (EfficientNet-Lite's rule).
@@ -78,7 +79,7 @@ class EfficientNetLiteConfig(PretrainedConfig):
         return self.image_size // CELL
 
     @property
-    def stages(self) -> tuple[tuple[int, ...], ...]:
+    def stages(self) -> Stages:
         """The stages at this width and depth, like `STAGES`."""
         return scaled_stages(self.width, self.depth)
 
@@ -136,7 +137,7 @@ class InvertedResidual(nn.Module):
         return x + y if self.residual else y
 
 
-def _stage_blocks(stages: tuple[tuple[int, ...], ...], inputs: int) -> list[nn.Module]:
+def _stage_blocks(stages: Stages, inputs: int) -> list[nn.Module]:
     blocks: list[nn.Module] = []
     for layers, kernel, stride, expansion, channels in stages:
         for i in range(layers):

@@ -143,7 +143,7 @@ def _picture_grids(
         for height, width in inputs["image_sizes"].tolist():
             yield [_grid(height // patch, width // patch)]
     elif pixels is not None:
-        n_tiles = pixels.shape[0] if pixels.ndim == 4 else pixels.shape[0] * pixels.shape[1]
+        n_tiles = math.prod(pixels.shape[:-3])
         tiles = [1] * sum(item.frames for item in sizes)
         if n_tiles != len(tiles):
             tiles = [n for item in sizes for n in [_n_tiles(processor, item)] * item.frames]
