@@ -27,7 +27,6 @@ from specvl_demo.decoders.kv_cache import KVCache
 from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.heads.blocks import (
-    POSITIONS,
     DecoderBlock,
     norm_heads,
     norm_root,
@@ -120,7 +119,7 @@ class DflashHead(TrainedHead):
         g = head.geometry
         t = head.tensors
         config = head.settings
-        self._set_layers_read(layers_read(config, head.source), t["fc.weight"])
+        self._fuse_layers(layers_read(config, head.source), t["fc.weight"])
         mask = {**config, **config.get("dflash_config", {})}.get("mask_token_id")
         self.block = int(config.get("block_size") or 0)
         if mask is None or not 0 <= mask < decoder.vocab or self.block < 2:
@@ -129,7 +128,6 @@ class DflashHead(TrainedHead):
                 f" {decoder.vocab}"
             )
         self._mask = self.embed(torch.tensor([mask] * (self.block - 1), device=decoder.device))
-        self._fuse = PackedLinear(t["fc.weight"], bits=8)
         n = 1 + max(int(name.split(".")[1]) for name in t if name.startswith("layers."))
         self._layers = [DecoderBlock(t, f"layers.{i}", g) for i in range(n)]
         self._reaches = reaches(config, n, head.source)
@@ -208,8 +206,7 @@ class BlockDrafter(Drafter):
         head = self._head
         states = head.layer_states(start.prefill)
         room = len(states) + 1 + start.max_new_tokens + start.max_nodes + head.block
-        if room >= POSITIONS:
-            raise ValueError(f"{self.name} supports {POSITIONS} positions; this request needs more")
+        head.require_positions(room)
         self._steps = step_shapes(head.block)[-1:]  # every block has one size
         self._cache = head.new_cache(1, room, self._steps)
         self._rows = len(states)

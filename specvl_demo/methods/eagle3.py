@@ -18,7 +18,6 @@ from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.graph_runner import GraphRunner
 from specvl_demo.decoders.layer_stack import DraftWeights
 from specvl_demo.decoders.output_head import LogProbabilities
-from specvl_demo.decoders.packed_linear import PackedLinear
 from specvl_demo.methods.base import Method, register
 from specvl_demo.methods.declare import Settings, setting
 from specvl_demo.methods.heads import checkpoints
@@ -66,11 +65,10 @@ class Eagle3Head(FeatureHead):
         t = head.tensors
         super().__init__(head, decoder)
         layers = layers_read(head.settings, decoder.n_layers, head.source)
-        self._set_layers_read(layers, t["fc.weight"])
+        self._fuse_layers(layers, t["fc.weight"])
         self.input_width = 2 * g.width
         # The normed feature is the residual.
         self._norm_before_residual = bool(head.settings.get("norm_before_residual", False))
-        self._fuse = PackedLinear(t["fc.weight"], bits=8)
         self._fuse_bias = t.get("fc.bias")
         self._eps = norm_root(g, t["norm.weight"])
         scale = g.width**0.5

@@ -213,10 +213,10 @@ class CrossAttention:
         head_scale = g.head_width**0.5
         self._q = PackedLinear(q * (tensors[f"{prefix}.input_layernorm.weight"] * scale), bits=8)
         # The two norms per head meet in one product, so one weight holds both.
-        query_norm, key_norm = (tensors[f"{attention}{name}_norm.weight"] for name in ("q", "k"))
+        query_norm, key_norm = (tensors[f"{attention}{name}_norm.weight"] for name in "qk")
         self._norm = query_norm * key_norm * head_scale**2
-        kv = (tensors[f"{attention}{name}_proj.weight"] for name in ("k", "v"))
-        self._kv = PackedLinear(torch.cat(tuple(kv)), bits=8)
+        kv = torch.cat([tensors[f"{attention}{name}_proj.weight"] for name in "kv"])
+        self._kv = PackedLinear(kv, bits=8)
         gates = (tensors[f"{prefix}.cross_attn_{name}_gate"] for name in ("attn", "mlp"))
         attention_gate, mlp_gate = (gate.float().tanh().to(q.dtype) for gate in gates)
         self._out = PackedLinear(tensors[attention + "o_proj.weight"] * attention_gate, bits=8)

@@ -102,6 +102,11 @@ class TrainedHead(Backend):
     def new_drafter(self) -> Drafter:
         """Return a drafter for one lane."""
 
+    def require_positions(self, n: int) -> None:
+        """Raise ValueError unless it has so many rotary positions, and one more."""
+        if n >= POSITIONS:
+            raise ValueError(f"{self.name} supports {POSITIONS} positions; this request needs more")
+
     def with_settings(self, settings: Any) -> TrainedHead:
         """Return the head with these settings: itself, if there is nothing to set."""
         return self
@@ -126,9 +131,9 @@ class TrainedHead(Backend):
         """Embed ids [...] by the head's own table if it has one that differs from the target's."""
         return self.decoder.embed(ids) if self._table is None else self._table[ids]
 
-    def _set_layers_read(self, layers: Sequence[int], fuse: Tensor) -> None:
-        """Read the inputs of these layers; ValueError unless the target has them, and `fuse` their
-        columns.
+    def _fuse_layers(self, layers: Sequence[int], fuse: Tensor) -> None:
+        """Read the inputs of these layers and fuse them; ValueError unless the target has them,
+        and `fuse` their columns.
         """
         n_layers = self.decoder.n_layers
         fused = fuse.shape[1] // self.width
@@ -141,6 +146,7 @@ class TrainedHead(Backend):
             raise ValueError(f"{self.name} fuses {fused} layers, but its config has {len(layers)}")
         self._layers_read = layers
         self.aux_request = AuxRequest(layers=tuple(sorted(layers)))
+        self._fuse = PackedLinear(fuse, bits=8)
 
     def layer_states(self, scores: Prefill | Scores) -> Tensor:
         """Return what it reads of every prompt position or node [r, layers read x D]."""
@@ -298,8 +304,7 @@ class FeatureDrafter(LevelCalls):
         head_prompt = head.read_prompt(start)
         rows = head_prompt.holes + head_prompt.x.shape[0]
         ahead = start.max_new_tokens + start.max_nodes
-        if max(rows, int(head_prompt.position)) + ahead >= POSITIONS:
-            raise ValueError(f"{self.name} supports {POSITIONS} positions; this request needs more")
+        head.require_positions(max(rows, int(head_prompt.position)) + ahead)
         self._sequence = head.prefill(start, head_prompt, rows + 1 + ahead)
         self._features = head_prompt.root_feature
         self._seen = head_prompt.seen
