@@ -65,8 +65,17 @@ are told.
 """
 BY_KIND = ("tau", "tokens_per_s", "speedup_vs_ar", "interval", "accepted_by_depth")
 """What is also reported for each kind of question."""
-KINDS = {"method": "method", "kind": "kind", "cases": "questions", "tokens": "tokens"}
-KIND_COLUMNS = (*KINDS, "speedup_vs_ar", "speedup_about", "interval", "tokens_per_s", "tau")
+KIND_COLUMNS = (
+    "method",
+    "kind",
+    "cases",
+    "tokens",
+    "speedup_vs_ar",
+    "speedup_about",
+    "interval",
+    "tokens_per_s",
+    "tau",
+)
 COMPARED = (
     "interval",
     "fastest_over",
@@ -100,7 +109,8 @@ DECODING = {
     "quality": "F1 of words",
     "spread": "spread",
 }
-HEADS = DECODING | TOTAL | KINDS
+HEADS = DECODING | TOTAL | {"cases": "questions"}
+"""Of columns that readers are told under another name."""
 ASKED = (
     "{cases}, at most {max_new_tokens} tokens, {repeats}, {sampling}. τ: tokens per target forward,"
     " including the target's own."

@@ -133,17 +133,18 @@ class Method:
         """Whether it returns the target's own answer with its default parts."""
         return self.verifier.lossless
 
-    def default_part(self, slot: Slot) -> str:
-        """Return the name of the default part of a slot; names of several views are joined."""
-        if slot == "views":
-            return AND.join(view.name for view in self.views)
-        return getattr(self, slot).name
-
     @property
     def parts(self) -> list[Part]:
         """All parts it declares, the default ones first."""
         options = [part for part in self.options or () if isinstance(part, Part)]
         return [self.drafter, *self.views, self.policy, self.verifier, *options]
+
+
+def part_name(row: Method | Choice, slot: Slot) -> str:
+    """Return the name of the part in a slot; names of several views are joined."""
+    if slot == "views":
+        return AND.join(view.name for view in row.views)
+    return getattr(row, slot).name
 
 
 PARTS: dict[Slot, dict[str, Part]] = {slot: {} for slot in (*SLOTS, "mixture")}
@@ -263,13 +264,7 @@ class Choice:
     @property
     def settings(self) -> dict[str, Value]:
         """Parts and parameters as plain values, as stored in a record."""
-        return {
-            "drafter": self.drafter.name,
-            "views": AND.join(view.name for view in self.views),
-            "policy": self.policy.name,
-            "verifier": self.verifier.name,
-            **self.params,
-        }
+        return {**{slot: part_name(self, slot) for slot in SLOTS}, **self.params}
 
     def build(self, part: Part, *given: Any) -> Any:
         """Return a new object of one of its parts, for one lane."""
@@ -315,7 +310,7 @@ def choose(
     start = preset or {}
     views_asked = "views" in settings
     names = {
-        slot: str(settings.pop(slot, start.get(slot, method.default_part(slot)))) for slot in SLOTS
+        slot: str(settings.pop(slot, start.get(slot, part_name(method, slot)))) for slot in SLOTS
     }
     drafter, policy, verifier = (
         _allowed_part(method, slot, names[slot]) for slot in ("drafter", "policy", "verifier")
@@ -359,11 +354,11 @@ def parts_for_slot(name: str, slot: Slot) -> list[Part]:
     method = find(name)
     parts = PARTS[slot]
     others = parts if method.options is None else [getattr(p, "name", p) for p in method.options]
-    names = [*method.default_part(slot).split(AND), *others]
+    names = [*part_name(method, slot).split(AND), *others]
     return list(dict.fromkeys(parts[name] for name in names if name in parts))
 
 
-def misfit(choice: Choice, temperature: float = 0.0) -> str | None:
+def misfit(choice: Choice, temperature: float) -> str | None:
     """Return why these parts do not work together, in a sentence; None if they do."""
     drafter = choice.drafter
     policy = choice.policy

@@ -57,7 +57,7 @@ def read_lanes(
         if not isinstance(values, Mapping | None):
             raise ValueError(f"Settings must be {what}; under {method!r} is {json_kind(values)}.")
         for key, value in (values or {}).items():
-            if not isinstance(value, bool | int | float | str):
+            if not isinstance(value, Value):
                 setting = f"The setting {text_of(key, 'A setting', MAX_NAME)!r}"
                 raise wrong_kind(setting, "a number, text, true or false", value)
     each_once = dict.fromkeys(["ar", *methods] if baseline else methods)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from specvl_demo.methods.base import METHODS
+from specvl_demo.methods.base import METHODS, part_name
 from specvl_demo.places import ROOT
 from tests.shared.server import run_python
 
@@ -53,7 +53,7 @@ def test_the_methods_page_lists_what_the_code_has():
         assert name in METHODS
         assert ("no" in cells[6]) == (not METHODS[name].lossless)
         if METHODS[name].views:
-            assert cells[3].strip().replace(" ", "") == METHODS[name].default_part("views")
+            assert cells[3].strip().replace(" ", "") == part_name(METHODS[name], "views")
     methods = {"tabed", "sage", "specvlm", "lvspec", "fly", "chain", "tree", "ngram", "ar"}
     assert methods <= rows.keys()
 
