@@ -32,6 +32,7 @@ from tests.shared.heads import (
     D,
     begun,
     built,
+    draft_ids,
     published,
     random_tensors,
     write,
@@ -268,10 +269,9 @@ def in_blocks(form: str, folder: Path, target: VLMTarget) -> tuple[Any, Truth]:
     config, layers = WINDOWS[form]
     t = published("dflash", target)
     if form == "own output":
-        ids = torch.randperm(VOCAB)[:40].sort().values
-        t["lm_head.weight"], t["d2t"] = torch.randn(40, D), (ids - torch.arange(40)).float()
-        t["t2d"] = torch.zeros(VOCAB, dtype=torch.bool).index_fill(0, ids, True)
-        t["embed_tokens.weight"] = torch.randn(VOCAB, D)
+        t |= draft_ids()
+        t["d2t"] = t["d2t"].float()
+        t["lm_head.weight"], t["embed_tokens.weight"] = torch.randn(40, D), torch.randn(VOCAB, D)
     head = open_head(write(folder, t, **DFLASH | config), target.decoder)
     return head, partial(dflash_says, t, layers, target.decoder)
 

@@ -18,7 +18,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from specvl_demo.core.engine import Lane, SharedPrefill, race
+from specvl_demo.core.engine import Lane
 from specvl_demo.core.sampling import Level
 from specvl_demo.methods.base import METHODS, PARTS, Choice, Models, build_parts, choose
 from specvl_demo.records import Round, gather_lanes, validate_trace
@@ -26,9 +26,19 @@ from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
 from tests.shared.heads import built
 from tests.shared.samplings import drawn_sampling
-from tests.shared.tiny import EOS, ask, ids_of, noisy, tiny_llava, tiny_prompt
+from tests.shared.tiny import (
+    EOS,
+    ask,
+    ids_of,
+    noisy,
+    rounds_of,
+    run_lane,
+    tiny_llava,
+    tiny_prompt,
+)
 
 PROMPTS = [tiny_prompt(seed=1), tiny_prompt(2, seed=2), tiny_prompt(0, 12, seed=3)]
+"""With a picture, with two, and with none."""
 HEADS = ("eagle2", "hivis", "dream", "eagle3", "dflash")
 DRAFTERS = ("small", *sorted(PARTS["drafter"].keys() - {"none", "mtp", "assistant"}))
 """All but those whose models the tiny pairs lack, which are tested with their families."""
@@ -116,11 +126,9 @@ def test_rotations_that_change_while_an_answer_is_written_are_the_librarys():
     target = VLMTarget(VLM(model, "long"))
     models = Models(target, {"small": VLM(noisy(model, 0.02), "noise")})
     for method in ("chain", "tree"):
-        request = ask(target, prompt, max_new_tokens=24)
-        lane = Lane(method, build_parts(choose(method), models), SharedPrefill(request))
-        records = list(race([lane]))
+        records = run_lane(build_parts(choose(method), models), ask(target, prompt))
         assert ids_of(records) == expected, method
-        assert sum(isinstance(record, Round) for record in records) < len(expected) - 3
+        assert len(rounds_of(records)) < len(expected) - 3
 
 
 @pytest.mark.parametrize(
@@ -135,13 +143,11 @@ def test_the_size_chosen_for_a_machine_is_recorded_and_changes_no_answer(
     for costs in ({1: 1.0, 64: 1.0}, {1: 1.0, 8: 1.0, 9: 9.0}, {1: 1.0, 64: 640.0}):
         monkeypatch.setitem(vars(models.target), "row_costs", costs)
         request = ask(models.target, PROMPTS[0], max_new_tokens=12)
-        lane = Lane("l", build_parts(choice, models), SharedPrefill(request))
-        begin, *rest = recorded = list(race([lane]))
+        begin, *rest = run_lane(build_parts(choice, models), request)
         assert begin.settings[limit] == "auto" and begin.title.endswith("(auto)")
         sizes.append(begin.chosen[limit])
-        drafted = [len(record.tree.tokens) for record in rest if isinstance(record, Round)]
-        assert max(drafted) <= sizes[-1]
-        answers.append(ids_of(recorded))
+        assert max(len(round_.tree.tokens) for round_ in rounds_of(rest)) <= sizes[-1]
+        answers.append(ids_of(rest))
     assert answers[0] == answers[1] == answers[2]
     assert sizes[0] > sizes[1] > sizes[2] == 2
 
@@ -163,7 +169,7 @@ def test_no_draft_changes_an_answer(block: int, pairs: list[Models]):
         pair, prompt, how = question
         sampling = samplings[how]
         request = ask(pairs[pair].target, PROMPTS[prompt], sampling=sampling, max_new_tokens=16)
-        return list(race([Lane("l", build_parts(choice, pairs[pair]), SharedPrefill(request))]))
+        return run_lane(build_parts(choice, pairs[pair]), request)
 
     @cache
     def plain(question: tuple[int, int, int]) -> Any:
@@ -184,16 +190,12 @@ def test_no_draft_changes_an_answer(block: int, pairs: list[Models]):
         assert answer(records) == plain(question), (choice.settings, samplings[how])
         validate_trace(records)
         assert records[0].settings == choice.settings
-        for record in records:
-            if isinstance(record, Round):
-                assert not record.n_relaxed, choice.settings
-                accepted[choice.drafter.name] += record.n_accepted
-                if not samplings[how].greedy:
-                    check_draws(record)
+        for round_ in rounds_of(records):
+            assert not round_.n_relaxed, choice.settings
+            accepted[choice.drafter.name] += round_.n_accepted
+            if not samplings[how].greedy:
+                check_draws(round_)
     assert accepted["small"] > 10, accepted
-
-
-SHOWN = {"picture": tiny_prompt(seed=1), "two pictures": tiny_prompt(2, seed=2)}
 
 
 class Waits(TorchDispatchMode):
@@ -243,7 +245,9 @@ class Reads(TorchFunctionMode):
         ("dream", 9),
     ],
 )
-def test_a_round_seldom_waits_for_the_device(method: str, most: int, models: Any, monkeypatch):
+def test_a_round_seldom_waits_for_the_device(
+    method: str, most: int, pairs: list[Models], monkeypatch
+):
     """In half precision, as on a GPU: without a look at near ties."""
     monkeypatch.setattr(VLMTarget, "recomputes", False)
     waits = Waits()
@@ -263,19 +267,16 @@ def test_a_round_seldom_waits_for_the_device(method: str, most: int, models: Any
             return step(lane)
 
     monkeypatch.setattr(Lane, "step", watched)
-    kinds = ("eagle2", "hivis", "dream")
-    heads = {kind: built(kind, models.target.decoder) for kind in kinds}
-    both = Models(models.target, {**models.drafters, **heads}, models.words)
-    shared = SharedPrefill(ask(models.target, SHOWN["picture"]))
-    records = list(race([Lane(method, build_parts(choose(method), both), shared)]))
-    n_rounds = sum(isinstance(record, Round) for record in records)
+    models = pairs[0]
+    parts = build_parts(choose(method), models)
+    n_rounds = len(rounds_of(run_lane(parts, ask(models.target, PROMPTS[0]))))
     assert n_rounds >= 2 and n_rounds < waits.n <= most * n_rounds, waits.n / n_rounds
 
 
 @pytest.mark.parametrize("method", ["tabed", "sage", "specvlm"])
 def test_a_record_says_what_each_view_of_the_drafter_saw(method: str, answers: Callable[..., Any]):
     settings = {"views": "multimodal+text-only+caption+pooled"} if method == "tabed" else {}
-    begin = answers(method, SHOWN["two pictures"], settings)[1][0]
+    begin = answers(method, PROMPTS[1], settings)[1][0]
     seen = {view.view: view for view in begin.seen}
     visual = range(begin.spans[0].start, begin.spans[-1].stop)
     kept = {name: sum(i in visual for i in view.index) for name, view in seen.items()}
@@ -295,7 +296,7 @@ def test_captions_are_the_drafters_own_greedy_words(models: Any):
     """The library's generate on <prompt up to the picture> <question>, for each picture."""
     from specvl_demo.methods.views import CAPTION_TOKENS, CaptionView
 
-    small, prompt = models.drafter("small"), SHOWN["picture"]
+    small, prompt = models.drafter("small"), PROMPTS[0]
     encoded = small.encode(prompt)
     ask = (8, 9, 10)
     said = CaptionView((), ask, frozenset({EOS}), banned=(3,)).write_captions(encoded, small)

@@ -27,10 +27,7 @@ DFLASH = {"block_size": 4, "dflash_config": {"mask_token_id": 0, "target_layer_i
 LAYERS = "eagle_aux_hidden_state_layer_ids"
 SHALLOW = {
     "eagle3": {LAYERS: [0, 1, 2]},
-    "dflash": {
-        "block_size": 4,
-        "dflash_config": {"mask_token_id": 0, "target_layer_ids": [0, 1]},
-    },
+    "dflash": DFLASH | {"dflash_config": {"mask_token_id": 0, "target_layer_ids": [0, 1]}},
 }
 """What the configs say of heads for a target of three layers."""
 GEOMETRY = Geometry(width=64, heads=4, kv_heads=4, head_width=16, eps=1e-5, theta=10000.0)
@@ -97,16 +94,19 @@ def random_tensors(
             tensor += 1
         if name.endswith("_gate"):
             tensor.fill_(0.7)
-    if kind == "eagle3":
-        ids = torch.randperm(VOCAB)[:N_DRAFT].sort().values
-        tensors["d2t"] = ids - torch.arange(N_DRAFT)
-        tensors["t2d"] = torch.zeros(VOCAB, dtype=torch.bool).index_fill(0, ids, True)
-    return tensors
+    return tensors | draft_ids() if kind == "eagle3" else tensors
 
 
-def published(kind: str, target: object, n_read: int = 3) -> dict[str, torch.Tensor]:
+def draft_ids() -> dict[str, torch.Tensor]:
+    """Random words of a draft vocabulary, as authors store them."""
+    ids = torch.randperm(VOCAB)[:N_DRAFT].sort().values
+    words = torch.zeros(VOCAB, dtype=torch.bool).index_fill(0, ids, True)
+    return {"d2t": ids - torch.arange(N_DRAFT), "t2d": words}
+
+
+def published(kind: str, target: object) -> dict[str, torch.Tensor]:
     """All tensors of the authors' file of a head for a target."""
-    tensors = random_tensors(kind, n_read=n_read)
+    tensors = random_tensors(kind)
     if kind in ("eagle2", "hivis"):
         tensors["embed_tokens.weight"] = target.decoder.embed(torch.arange(VOCAB)).clone()
     if kind == "dream":

@@ -19,11 +19,10 @@ def tiny_llava(
     layers: int = 3,
     seed: int = 0,
     kv_heads: int = 4,
-    decoder: str = "qwen2",
     vocab: int = VOCAB,
     **more: object,
 ) -> torch.nn.Module:
-    """A random LLaVA like the pocket target: SigLIP tower, Qwen2 or Llama decoder, tied head."""
+    """A random LLaVA like the pocket target: SigLIP tower, Qwen2 decoder, tied head."""
     import transformers as hf
 
     torch.manual_seed(seed)
@@ -35,19 +34,15 @@ def tiny_llava(
     vision = hf.SiglipVisionConfig(**tower, num_hidden_layers=2, num_attention_heads=2)
     config = hf.LlavaConfig(
         vision_config=vision,
-        text_config=(hf.Qwen2Config if decoder == "qwen2" else hf.LlamaConfig)(**text),
+        text_config=hf.Qwen2Config(**text),
         image_token_id=IMAGE,
         vision_feature_select_strategy="full",
         vision_feature_layer=-1,
         tie_word_embeddings=True,
     )
     model = hf.LlavaForConditionalGeneration(config).eval()
-    # Random weights leave norms at one and biases at zero: make both matter.
-    generator = torch.Generator().manual_seed(seed + 1)
+    move_norms(model, 0.2, seed)
     with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if "norm" in name or name.endswith("bias"):
-                weight += 0.2 * torch.randn(weight.shape, generator=generator)
         # A placeholder in an answer would be one more picture in the next prompt, which no
         # processor allows.
         model.get_input_embeddings().weight[IMAGE] = 0
@@ -55,10 +50,19 @@ def tiny_llava(
     return model
 
 
-def noisy(model: torch.nn.Module, amount: float, seed: int = 7) -> torch.nn.Module:
+@torch.no_grad()
+def move_norms(model: torch.nn.Module, amount: float, seed: int) -> None:
+    """Make norms and biases matter, which random weights leave at one and at zero."""
+    generator = torch.Generator().manual_seed(seed + 1)
+    for name, weight in model.named_parameters():
+        if "norm" in name or name.endswith("bias"):
+            weight += amount * torch.randn(weight.shape, generator=generator)
+
+
+def noisy(model: torch.nn.Module, amount: float) -> torch.nn.Module:
     """Return a copy whose decoder's matrices differ by `amount` of their own size."""
     twin = copy.deepcopy(model)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for layer in twin.get_decoder().layers:
             for weight in layer.parameters():

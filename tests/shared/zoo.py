@@ -14,6 +14,7 @@ import transformers as hf
 from PIL import Image
 
 from tests.shared.pocketlike import byte_pairs
+from tests.shared.tiny import move_norms
 
 WIDTH, LAYERS = 64, 3
 TEXT = """what is in the picture ? a red cube next to the blue ball .
@@ -365,24 +366,21 @@ FAMILIES = {
 }
 RECURRENT = {"qwen3.5": lambda: _qwen("Qwen3_5"), "qwen3.5-moe": lambda: _qwen("Qwen3_5Moe")}
 """Families with layers that keep one running state: chains only."""
-OTHER_CUT = {"smolvlm": lambda: _idefics("SmolVLM", scale=4)}
-"""Relatives that cut pictures into other tokens, to draft for the family of that name."""
+OTHER_CUT = {"smolvlm-other-cut": lambda: _idefics("SmolVLM", scale=4)}
+"""Relatives that cut pictures into other tokens, to draft for the family that the name begins with.
+"""
 
 
-def build(name: str, seed: int = 0, make: Callable[[], Built] | None = None) -> Built:
+def build(name: str) -> Built:
     """The family's model and processor; it never ends by itself, and norms and biases matter."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     model: Any
-    model, processor = (make or FAMILIES[name].build)()
-    generator = torch.Generator().manual_seed(seed + 1)
-    with torch.no_grad():
-        for key, weight in model.named_parameters():
-            if "norm" in key or key.endswith("bias"):
-                weight += 0.1 * torch.randn(weight.shape, generator=generator)
-        if name in ("gemma3", "gemma4"):
-            # Tied and scaled up, a token's own row would outvote all layers: every answer one word
-            # repeated.
-            model.get_input_embeddings().weight *= 0.05
+    model, processor = ((RECURRENT | OTHER_CUT).get(name) or FAMILIES[name].build)()
+    move_norms(model, 0.1, 0)
+    if name in ("gemma3", "gemma4"):
+        # Tied and scaled up, a token's own row would outvote all layers: every answer one word
+        # repeated.
+        model.get_input_embeddings().weight.data *= 0.05
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
     return model.eval().requires_grad_(False), processor

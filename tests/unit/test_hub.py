@@ -149,8 +149,7 @@ def test_folders_of_other_kinds_name_the_way_out(said: str, pair: Path, tmp_path
 
 @pytest.mark.parametrize("family", often([*zoo.FAMILIES, *zoo.RECURRENT]))
 def test_every_family_is_whole_as_the_library_writes_it(family: str, tmp_path: Path):
-    make = zoo.RECURRENT.get(family) or zoo.FAMILIES[family].build
-    model, _ = make()
+    model, _ = zoo.build(family)
     model.save_pretrained(tmp_path)
     outline = outlines.outline_model(tmp_path, family, sees=True)
     assert outline.state_dict().keys() == model.state_dict().keys()

@@ -1,7 +1,7 @@
 """Every family built once: target, drafter, prompts, and what the library itself answers."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
@@ -46,7 +46,7 @@ def often(families: Iterable[str]) -> list[Any]:
     return [pytest.param(key, marks=[] if key in OFTEN else pytest.mark.slow) for key in families]
 
 
-@dataclass
+@dataclass(eq=False)
 class Here:
     """One family, loaded as the loader would. library: the same model, untouched by this engine.
     pools: as `zoo.Family` has it.
@@ -58,8 +58,6 @@ class Here:
     target: VLMTarget
     models: Models
     pools: bool
-    _references: dict[str, tuple[list[int], torch.Tensor]] = field(default_factory=dict)
-    _prompts: dict[str, Prompt] = field(default_factory=dict)
 
     @cached_property
     def targets(self) -> list[VLMTarget]:
@@ -68,42 +66,42 @@ class Here:
         same = type(served.decoder) is type(self.target.decoder)
         return [self.target] if same else [self.target, served]
 
-    def prompt(self, shown: str) -> Prompt:
-        """A question about what is shown."""
-        if shown not in self._prompts:
-            self._prompts[shown] = self.prompter.prompt(Question("what is this ?", SHOWN[shown]()))
-        return self._prompts[shown]
-
-    def reference(self, shown: str) -> tuple[list[int], torch.Tensor]:
-        """Ids of `model.generate`, and its logits [n, V]."""
-        if shown not in self._references:
-            prompt = self.prompt(shown)
-            out = self.library.generate(
-                **prompt.inputs,
-                max_new_tokens=TOKENS,
-                do_sample=False,
-                output_logits=True,
-                return_dict_in_generate=True,
-            )
-            ids = out.sequences[0, len(prompt) :].tolist()
-            self._references[shown] = ids, torch.cat(out.logits)
-        return self._references[shown]
-
     def answer(
         self, method: str, shown: str, models: Models | None = None, **settings: Any
-    ) -> tuple[list[int], list[Record]]:
-        """Ids and records of one method."""
-        texts = self.prompter.token_texts()
-        request = Request("test", self.prompt(shown), self.target, texts, max_new_tokens=TOKENS)
+    ) -> list[Record]:
+        """Records of one method, whose answer is the library's own."""
+        texts, prompt = self.prompter.token_texts(), prompt_of(self, shown)
+        request = Request("test", prompt, self.target, texts, max_new_tokens=TOKENS)
         parts = build_parts(choose(method, settings), models or self.models)
         records = run_lane(parts, request)
-        return ids_of(records), records
+        assert ids_of(records) == reference(self, shown)[0]
+        return records
+
+
+@cache
+def prompt_of(here: Here, shown: str) -> Prompt:
+    """A question about what is shown."""
+    return here.prompter.prompt(Question("what is this ?", SHOWN[shown]()))
+
+
+@cache
+def reference(here: Here, shown: str) -> tuple[list[int], torch.Tensor]:
+    """Ids of `model.generate`, and its logits [n, V]."""
+    prompt = prompt_of(here, shown)
+    out = here.library.generate(
+        **prompt.inputs,
+        max_new_tokens=TOKENS,
+        do_sample=False,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    return out.sequences[0, len(prompt) :].tolist(), torch.cat(out.logits)
 
 
 @cache
 def load(name: str) -> Here:
     recurrent = name in zoo.RECURRENT
-    (library, processor), (model, _) = (zoo.build(name, make=zoo.RECURRENT.get(name)) for _ in "ab")
+    (library, processor), (model, _) = (zoo.build(name) for _ in "ab")
     prompter = PromptBuilder(processor, model)
     # The library's decoder as target, but for layers with a state; where the lean one can run, it
     # drafts: both kinds are held here.

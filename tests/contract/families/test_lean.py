@@ -20,7 +20,7 @@ from specvl_demo.decoders.lean import LeanDecoder
 from specvl_demo.decoders.sequence import prefill
 from specvl_demo.vlm import towers
 from specvl_demo.vlm.encoder import VLM
-from tests.contract.families.conftest import load, often
+from tests.contract.families.conftest import load, often, prompt_of
 from tests.cuda import (
     FakeCuda,
     FakeGraph,
@@ -236,7 +236,7 @@ def test_a_tower_sees_the_same_in_all_windows_at_once(family: str, monkeypatch):
     monkeypatch.setattr(towers, "make_lean", lambda model: None)
     for vlm in (mine, VLM(models[1], family)):
         calls.clear()
-        made.append((vlm.encode(load(family).prompt("clip")), len(calls)))
+        made.append((vlm.encode(prompt_of(load(family), "clip")), len(calls)))
     (one, few), (other, many) = made
     assert few < many and not any(isinstance(p, torch.nn.Conv3d) for p in models[0].modules())
     torch.testing.assert_close(one.embeds, other.embeds, atol=1e-5, rtol=1e-5)

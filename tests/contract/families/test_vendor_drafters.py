@@ -63,7 +63,7 @@ def layer_tensors(model: torch.nn.Module) -> dict[str, Tensor]:
 def write_qwen(
     folder: Path, name: str, change: Callable[[dict[str, Tensor]], object] = lambda tensors: None
 ) -> Path:
-    model, processor = zoo.build(name, make=zoo.RECURRENT[name])
+    model, processor = zoo.build(name)
     model.config.text_config.mtp_num_hidden_layers = 1
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
