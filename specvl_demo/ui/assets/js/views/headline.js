@@ -3,7 +3,7 @@
 import { h, refill } from './dom.js';
 import { ENDS, laid, withEndMark } from '../records/text.js';
 import { best, drafterInWords } from '../records/highlights.js';
-import { differences, disturbed, doubt, doubts, hedged } from '../records/verdict.js';
+import { differences, doubt, doubts, hedged } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
 
 const FEW_RIVALS = 2; // whose words are quoted
@@ -23,7 +23,7 @@ export function headline(race) {
   if (!race.finished) return whileRunning(race);
   const t = race.now(lane);
   const doubted = doubt(race, lane);
-  if (doubted?.kind === 'cut') return [W.headline.cut(disturbed(race)?.sentence)];
+  if (doubted?.kind === 'cut') return [W.headline.cut];
   if (!race.meta.compared) return [`${W.run.uncompared}.`];
   // As beside the chart.
   const [clearest] = doubts(race).find(([, lanes]) => lanes.includes(lane)) ?? [];

@@ -343,8 +343,7 @@ export const W = {
     },
     alone: (titles) =>
       `Answered by ${list(titles)} alone: there is no autoregressive lane to compare it with.`,
-    cut: (why) =>
-      `This race was not run to its end: its times are not compared${why ? `, and only rough: ${why}` : ''}.`,
+    cut: 'This race was not run to its end: its times are not compared.',
   },
   close: 'Close',
   story: {
