@@ -89,8 +89,8 @@ function heatMap(rows, bench, open) {
   };
   const cells = (row) => [row.method, ...['', ...kinds].map((kind) => cell(row, kind))];
   const head = (kind) => [kind, ' ', h('small', COMPARE.basis(methods[0].by_kind[kind]))];
-  const { all: every, kinds: heading, kindsHelp } = COMPARE;
-  return tableCard(heading, kindsHelp, ['', every, ...kinds.map(head)], methods.map(cells));
+  const heads = ['', COMPARE.all(kinds), ...kinds.map(head)];
+  return tableCard(COMPARE.kinds, COMPARE.kindsHelp, heads, methods.map(cells));
 }
 
 function answersOf(questions) {

@@ -76,6 +76,6 @@ export const COMPARE = {
   basis: ({ cases, tokens }) =>
     [count(cases, 'question'), tokens && count(tokens, 'token')].filter(Boolean).join(', '),
   few: (n, needed) => `${count(n, 'token')}: fewer than ${needed} say little`,
-  all: 'all',
+  all: (kinds) => (kinds.includes('text') ? 'all questions, text too' : 'all questions'),
   papers: 'The five papers',
 };
