@@ -72,7 +72,8 @@ def heat_map_svg(rows: Sequence[JsonObject], caption: str) -> str:
     rows = [row for row in rows if row.get("by_kind") and row["speedup_vs_ar"]]
     if not rows:
         return ""
-    kinds = ["all", *rows[0]["by_kind"]]
+    by_kind = rows[0]["by_kind"]
+    kinds = ["all, text too" if "text" in by_kind else "all", *by_kind]
     width = (WIDTH - MARGIN - NAMES) / len(kinds)
     middle = [NAMES + (at + 0.5) * width for at in range(len(kinds))]
     y = MARGIN + 38.0
