@@ -62,8 +62,8 @@ def file_questions(name: str, n: int, n_frames: int = 8) -> list[Question]:
         raise ValueError(f"There is no file {name}; a line of JSON for each question is needed.")
     find = partial(find_file, folders=(path.parent / "images", path.parent))
     with path.open(encoding="utf-8-sig") as file:
-        read_line = partial(read, find=find)
-        questions = list(islice(read_lines(file, path.name, read_line, n_frames), n))
+        opened = read_lines(file, path.name, lambda line: read(line, find).read_files(n_frames))
+        questions = list(islice(opened, n))
     if not questions:
         raise ValueError(f"{name} has no questions.")
     return questions
@@ -83,27 +83,30 @@ def interleave_kinds(questions: Iterable[Question]) -> list[Question]:
 
 
 def read_lines(
-    lines: Iterable[str],
-    source: str,
-    read_line: Callable[[dict[str, Any]], Question],
-    n_frames: int | None = None,
+    lines: Iterable[str], source: str, read_line: Callable[[dict[str, Any]], Question]
 ) -> Iterator[Question]:
     """Yield the question of every line of JSON, with its number as id if it has none.
 
-    n_frames: Opened with as many of a clip, if given. A wrong line's error names source and number.
+    A wrong line's error names source and number; so does that of an id which an earlier line has.
     """
+    numbers: dict[str, int] = {}
     for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
         try:
             line = parse_line(text)
-            name = str(line.get("id", f"{Path(source).stem}-{number}"))
-            words = f"a question is needed, under {' or '.join(WORDS)}"
-            if not line.keys() & {*WORDS}:
-                raise ValueError(f"{words}; this line has {', '.join(line)[:200] or 'nothing'}.")
-            question = read_line({**line, "id": name})
-            if not question.words.strip():
-                raise ValueError(f"{words}.")
-            yield question if n_frames is None else question.read_files(n_frames)
+            name = line.get("id")
+            name = f"{Path(source).stem}-{number}" if name is None else str(name)
+            if not any(str(line.get(key) or "").strip() for key in WORDS):
+                raise ValueError(
+                    f"a question is needed, under {' or '.join(WORDS)}, not blank; this line has"
+                    f" {', '.join(line)[:200] or 'nothing'}."
+                )
+            if (first := numbers.setdefault(name, number)) < number:
+                raise ValueError(
+                    f"its id {name[:100]!r} is that of line {first} too; give every question its"
+                    " own, or none."
+                )
+            yield read_line({**line, "id": name})
         except ValueError as fault:
             raise ValueError(f"{source}, line {number}: {fault}") from None

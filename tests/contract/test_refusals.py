@@ -219,6 +219,7 @@ COMPARISONS = """
 {"temperature": []}                          Temperature must be 0, or a number
 {"temperature": 1, "methods": ["lvspec"]}    lvspec is not defined for sampling
 {"lines": "{}"}                              line 1: a question is needed, .* has nothing
+{"lines": "{\\"id\\":7,\\"prompt\\":\\"a\\"}\\n{\\"id\\":7,\\"prompt\\":\\"b\\"}"}  line 2: .*line 1
 {"lines": "{\\"q\\": \\"x\\"}"}                line 1: a question is needed, .* has q
 {"lines": "{\\"question\\": \\"?\\", \\"image\\": \\"/etc/passwd\\"}"}   was not added
 """

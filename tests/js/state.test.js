@@ -429,6 +429,8 @@ test('what a bench asks of files and of the form', async () => {
   const files = await lines('files');
   assert.deepEqual(JSON.parse(files.lines), { id: 'a.PNG', question: 'Describe it.', media: ['a.PNG'] });
   assert.deepEqual(files.files, [{ path: '/tmp/a.PNG', name: 'a.PNG' }]);
+  await bench.add([{ name: 'a.PNG' }]); // of another folder
+  assert.deepEqual((await lines('files')).files.map(({ name }) => name), ['a.PNG', '2 a.PNG']);
   parts.form.request.media = [picture('b'), picture('b')];
   const form = await lines('form');
   assert.deepEqual([JSON.parse(form.lines).media, form.files.length], [['/b', '/b'], 1]);

@@ -381,10 +381,12 @@ export async function questionsOf({ files, pair, parts, question: typed, request
  *  @param {File[]} files @param {string} question @param {Api['upload']} upload */
 async function sendFiles(files, question, upload) {
   const questions = questionFile(files);
+  /** @type {{ path: string, name: string }[]} */
   const sent = [];
   for (const file of files.filter((other) => other !== questions)) {
     const { path } = await upload(file);
-    sent.push({ path, name: file.name });
+    const taken = !questions && sent.some(({ name }) => name === file.name);
+    sent.push({ path, name: taken ? `${sent.length + 1} ${file.name}` : file.name });
   }
   const rows = sent.map(({ name }) => JSON.stringify({ id: name, question, media: [name] }));
   const lines = (await questions?.text()) ?? rows.join('\n');
