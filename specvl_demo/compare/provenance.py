@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import platform
-import shutil
-import subprocess
 from datetime import datetime, timezone
-from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
 
-from specvl_demo import places
 from specvl_demo.decoders import packed_linear
 from specvl_demo.pairs import on_disk
-from specvl_demo.pairs.machine import detect_machine, processor_name, versions
+from specvl_demo.pairs.machine import detect_machine, git_commit, processor_name, versions
 from specvl_demo.records import JsonObject
 
 if TYPE_CHECKING:
@@ -43,22 +39,6 @@ def collect_facts(loaded: LoadedPair | None = None) -> JsonObject:
         plan = loaded.plan
         facts |= {"device": plan.device, "dtype": plan.dtype, "quantised": plan.quantised}
         facts["kernels"] = plan.device == "cpu" and packed_linear.has_kernels()
-        models = {"target": loaded.pair.target, **loaded.pair.drafters}
-        facts["weights"] = {role: on_disk.fingerprint(model) for role, model in models.items()}
+        models = loaded.pair.checkpoints.items()
+        facts["weights"] = {role: on_disk.fingerprint(model) for role, model in models}
     return facts
-
-
-@cache
-def git_commit() -> str | None:
-    """Return the commit of this checkout, with a plus if files differ from it; None outside one."""
-    if not (places.ROOT / ".git").exists() or shutil.which("git") is None:
-        return None
-    head = _git("rev-parse", "--short=12", "HEAD")
-    changed = head and _git("status", "--porcelain", "--untracked-files=no", "--", "specvl_demo")
-    return f"{head}+" if changed else head or None
-
-
-def _git(*words: str) -> str:
-    command = ["git", *words]
-    done = subprocess.run(command, cwd=places.ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip()

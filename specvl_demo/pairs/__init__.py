@@ -107,7 +107,12 @@ class PairSpec:
 
     @property
     def shipped(self) -> bool:
-        return all(model.shipped for model in (self.target, *self.drafters.values()))
+        return all(model.shipped for model in self.checkpoints.values())
+
+    @property
+    def checkpoints(self) -> dict[Role, Checkpoint]:
+        """Return all its weights, the target's as those of the role "target"."""
+        return {"target": self.target, **self.drafters}
 
 
 def from_json(text: str) -> tuple[PairSpec, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -296,3 +297,20 @@ def versions() -> dict[str, str]:
     """Return the versions of this package and of the libraries that compute."""
     names = ("torch", "transformers")
     return {"specvl_demo": __version__} | {name: metadata.version(name) for name in names}
+
+
+@cache
+def git_commit() -> str | None:
+    """Return the commit of this checkout, with a plus if files differ from it; None outside one."""
+    if not (places.ROOT / ".git").exists() or shutil.which("git") is None:
+        return None
+    head = _git("rev-parse", "--short=12", "HEAD")
+    changed = head and _git("status", "--porcelain", "--untracked-files=no", "--", "specvl_demo")
+    return f"{head}+" if changed else head or None
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(
+        ["git", *words], cwd=places.ROOT, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip()

@@ -11,9 +11,9 @@ import torch
 from specvl_demo.decoders import packed_linear
 from specvl_demo.methods.base import Models, opener
 from specvl_demo.methods.opening import Opening
-from specvl_demo.pairs import PairSpec, Role, placing
+from specvl_demo.pairs import PairSpec, Role, on_disk, placing
 from specvl_demo.pairs.fitting import AS_IT_FITS, Options
-from specvl_demo.pairs.machine import detect_machine, processor_name, versions
+from specvl_demo.pairs.machine import detect_machine, git_commit, processor_name, versions
 from specvl_demo.serving import threads
 from specvl_demo.serving.loaded import INEXACT, LoadedPair
 from specvl_demo.vlm import loading, weights
@@ -48,17 +48,25 @@ def load_pair(
 
         # 2. The target: its weights, what makes its prompts, how its steps run.
         loading.free_unused()
-        folder = partial(weights.folder_of, tell=tell, offline=machine.offline)
         tell(f"Loading {pair.target.id}")
-        vlm, prompter = weights.open_vlm(pair.target, folder(pair.target, False), plan)
+        folder = weights.folder_of(pair.target, False, tell, machine.offline)
+        vlm, prompter = weights.open_vlm(pair.target, folder, plan)
         target = VLMTarget(vlm, placement.exact)
         if placement.exact_overhead is not None and not target.batch_invariant:
             tell(INEXACT.format(cost=placement.exact_overhead))
         models = Models(target, {}, prompter.word_ids())
-        may_decline = options.exact is None
-        texts = prompter.token_texts()
         ran_with = {"machine": f"{processor_name()}, {machine.title}"} | versions()
-        loaded = LoadedPair(pair, models, prompter, texts, plan, ran_with, may_decline)
+        if commit := git_commit():
+            ran_with["commit"] = commit
+        loaded = LoadedPair(
+            pair,
+            models,
+            prompter,
+            prompter.token_texts(),
+            plan,
+            ran_with,
+            may_decline=options.exact is None,
+        )
         # 3. Its drafters.
         load_drafters(loaded, placement.roles, tell)
         # 4. How this device runs their steps fastest.
@@ -76,12 +84,18 @@ def load_drafters(loaded: LoadedPair, roles: Sequence[Role], tell: loading.Tell)
     whole = replace(loaded.plan, split={}, quantised="none")
     models = loaded.models
     offline = detect_machine().offline
-    for role in [role for role in roles if role not in models.drafters]:
+    for role in roles:
+        if role in models.drafters:
+            continue
         checkpoint = loaded.pair.drafters[role]
         tell(f"Loading {checkpoint.id}")
         fetch = partial(weights.folder_of, checkpoint, tell=tell, offline=offline)
         opening = Opening(checkpoint, fetch, whole, models.target, loaded.prompter)
         models.drafters[role] = opener(role)(opening)
+    for role in ("target", *models.drafters):
+        checkpoint = loaded.pair.checkpoints[role]
+        if checkpoint.shipped or not checkpoint.local:  # to read a user's own may take minutes
+            loaded.versions[f"weights of {role}"] = on_disk.fingerprint(checkpoint) or "unknown"
 
 
 def place_pair(

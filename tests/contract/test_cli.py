@@ -18,6 +18,7 @@ import pytest
 from specvl_demo import records
 from specvl_demo.__main__ import main
 from specvl_demo.compare.report import COLUMNS, TOTAL, page_of
+from specvl_demo.pairs.machine import git_commit
 from specvl_demo.places import ROOT
 from tests.shared import corpus
 from tests.shared.commands import refusal, run_json
@@ -175,6 +176,8 @@ def test_a_race_gives_json_of_every_lane_and_a_trace_that_can_be_read(capsys, pl
     begins = [json.loads(line) for line in (place / "race.jsonl").read_text().splitlines()]
     chain = next(b for b in begins if b["kind"] == "begin" and b["method"] == "chain")
     assert chain["settings"]["gamma"] == 3 and chain["n_visual"] == 4 * 36
+    made_by = chain["versions"]
+    assert made_by.get("commit") == git_commit() and len(made_by["weights of small"]) == 12
     assert [(s["kind"], s["frame"], s["rows"]) for s in chain["spans"]] == [
         ("video", frame, 6) for frame in range(4)
     ]

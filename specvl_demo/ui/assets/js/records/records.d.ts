@@ -9,6 +9,8 @@ type AnyRecord = Begin | Round | End | Remarks;
 /**
  * The start of a lane. Its seconds are charged in full even if lanes shared the computation.
  *
+ * versions: Of this package and its libraries; also the machine, and where known the commit and
+ * the hashes of the loaded weights.
  * n_prompt: Positions of the prompt, those of the answer's prefix included.
  * exactness: One sentence on what a lossless lane guarantees here.
  * charts: The charts that its method declares.
