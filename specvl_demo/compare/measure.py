@@ -5,6 +5,7 @@ The methods run one after the other on the same case, in an order that shifts wi
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -13,7 +14,7 @@ from specvl_demo.compare import provenance
 from specvl_demo.compare.peers import LibraryPeers
 from specvl_demo.compare.report import (
     Answer,
-    RepeatResult,
+    Answers,
     report_of,
     round_robin,
     shared_figures,
@@ -52,7 +53,7 @@ def run_bench(
     library = LibraryPeers(loaded.models, peers, choices)
     for name in peers:
         library.decode_answer(name, questions[0])
-    measured = [RepeatResult() for _ in range(repeats)]
+    measured: list[Answers] = [defaultdict(list) for _ in range(repeats)]
     total = repeats * len(questions)
     turns: list[Choice | str] = [*choices, *library.running]
     for done, (number, at) in enumerate(product(range(repeats), range(len(questions)))):
@@ -60,12 +61,12 @@ def run_bench(
         for way in round_robin(turns, number):
             if isinstance(way, Choice):
                 (lane,) = session.run_lanes(loaded, questions[at], [way])
-                measured[number].answers[way.method.name].append(Answer.of_lane(lane))
+                measured[number][way.method.name].append(Answer.of_lane(lane))
             elif (answer := library.decode_answer(way, questions[at])) is not None:
-                measured[number].answers[way].append(answer)
+                measured[number][way].append(answer)
     machine = provenance.collect_facts(loaded) | provenance.disturbance(load.others_share() or 0.0)
     machine["seconds"] = load.seconds
-    report = report_of(machine, loaded.pair, cases, choices, measured, repeats, peers)
+    report = report_of(machine, loaded.pair.id, cases, choices, measured, repeats, peers)
     for name, note in library.notes.items():
         report["rows"].append({**shared_figures(measured, name), "note": note})
     return report

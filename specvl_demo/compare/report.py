@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import mean, quantiles
 from typing import Any
 
 import numpy as np
 
 from specvl_demo.methods.base import Choice, describe_draft
-from specvl_demo.pairs import PairSpec
 from specvl_demo.pairs.fitting import PACKED
 from specvl_demo.question import Question
 from specvl_demo.records import JsonObject, LaneRecords
@@ -169,44 +168,42 @@ class Answer:
         return self.before_s + self.decode_s
 
 
-@dataclass
-class RepeatResult:
-    """What one repeat measured, by method and question; that of a stopped bench is incomplete."""
+Answers = dict[str, list[Answer]]
+"""What one repeat measured: by method, in the questions' order; of a stopped bench only some."""
 
-    answers: dict[str, list[Answer]] = field(default_factory=lambda: defaultdict(list))
 
-    def lanes(self, name: str) -> list[LaneRecords]:
-        return [answer.lane for answer in self.answers[name] if answer.lane]
+def lanes_of(answers: Iterable[Answer]) -> list[LaneRecords]:
+    """Return their records; the library's have none."""
+    return [answer.lane for answer in answers if answer.lane]
 
-    def of_kind(self, kind: str, cases: Sequence[Question]) -> RepeatResult:
-        """Return the part of the questions of a kind. cases: All, in their order."""
-        some = {
-            name: [answer for answer, case in zip(answers, cases) if case.kind == kind]
-            for name, answers in self.answers.items()
-        }
-        return RepeatResult(defaultdict(list, some))
 
-    @classmethod
-    def pooled(cls, repeats: Iterable[RepeatResult]) -> RepeatResult:
-        """Return all repeats as one."""
-        pool = cls()
-        for repeat in repeats:
-            for name, answers in repeat.answers.items():
-                pool.answers[name] += answers
-        return pool
+def tokens_per_s(answers: Sequence[Answer], total: bool = False) -> float | None:
+    """Return tokens per second, of decoding or of everything; None if nothing was measured."""
+    tokens = sum(len(answer.token_ids) if total else answer.n_decoded for answer in answers)
+    seconds = sum(answer.total_s if total else answer.decode_s for answer in answers)
+    return tokens / seconds if seconds > 0 else None
 
-    def tokens_per_s(self, name: str, total: bool = False) -> float | None:
-        """Return tokens per second, of decoding or of everything; None if nothing was measured."""
-        some = self.answers.get(name, ())
-        tokens = sum(len(answer.token_ids) if total else answer.n_decoded for answer in some)
-        seconds = sum(answer.total_s if total else answer.decode_s for answer in some)
-        return tokens / seconds if seconds > 0 else None
 
-    def speedup(self, name: str, other: str, total: bool = False) -> float | None:
-        """Return how many times as fast one way is as another."""
-        mine = self.tokens_per_s(name, total)
-        theirs = self.tokens_per_s(other, total)
-        return mine / theirs if mine and theirs else None
+def speedup(
+    answers: Sequence[Answer], others: Sequence[Answer], total: bool = False
+) -> float | None:
+    """Return how many times as fast one way is as another."""
+    mine = tokens_per_s(answers, total)
+    theirs = tokens_per_s(others, total)
+    return mine / theirs if mine and theirs else None
+
+
+def pooled(repeats: Iterable[Answers], name: str) -> list[Answer]:
+    """Return a method's answers in all repeats."""
+    return [answer for repeat in repeats for answer in repeat.get(name, ())]
+
+
+def of_kind(repeat: Answers, kind: str, cases: Sequence[Question]) -> Answers:
+    """Return the part of the questions of a kind. cases: All, in their order."""
+    return {
+        name: [answer for answer, case in zip(answers, cases) if case.kind == kind]
+        for name, answers in repeat.items()
+    }
 
 
 def round_robin(ways: Sequence[Any], repeat: int) -> list[Any]:
@@ -241,11 +238,11 @@ def spread(values: Sequence[float]) -> float | None:
 
 
 def method_rows(
-    repeats: Sequence[RepeatResult], names: Iterable[str], cases: Sequence[Question]
+    repeats: Sequence[Answers], names: Iterable[str], cases: Sequence[Question]
 ) -> list[JsonObject]:
     """Return a row per method. cases: The questions, in their order."""
     kinds = dict.fromkeys(case.kind for case in cases)
-    parts = {kind: [repeat.of_kind(kind, cases) for repeat in repeats] for kind in kinds}
+    parts = {kind: [of_kind(repeat, kind, cases) for repeat in repeats] for kind in kinds}
     table = []
     for name in names:
         row = _method_row(repeats, name)
@@ -253,7 +250,7 @@ def method_rows(
         row["by_kind"] = {}
         for kind, part in parts.items():
             figures = _method_row(part, name)
-            answers = [answer.token_ids for answer in part[0].answers[name]]
+            answers = [answer.token_ids for answer in part[0][name]]
             sizes = {"cases": len(answers), "tokens": sum(map(len, answers))}
             row["by_kind"][kind] = sizes | {column: figures[column] for column in BY_KIND}
         table.append(row)
@@ -264,16 +261,16 @@ def method_rows(
 
 
 def interval_over_questions(
-    repeats: Sequence[RepeatResult], name: str, other: str = "ar"
+    repeats: Sequence[Answers], name: str, other: str = "ar"
 ) -> list[float] | None:
     """Return the 95 % interval of how many times as fast one way is as another with respect to the
     choice of questions, each with all its repeats.
     """
-    times: dict[int, list[float]] = defaultdict(lambda: [0.0] * 4)
+    times: dict[int, Any] = defaultdict(float)
     for repeat in repeats:
-        for at, both in enumerate(zip(repeat.answers[name], repeat.answers[other])):
-            four = [number for each in both for number in (each.n_decoded, each.decode_s)]
-            times[at] = [a + b for a, b in zip(times[at], four)]
+        for at, (mine, its) in enumerate(zip(repeat[name], repeat[other])):
+            both = mine.n_decoded, mine.decode_s, its.n_decoded, its.decode_s
+            times[at] += np.array(both)
 
     def ratio(tokens: float, seconds: float, its_tokens: float, its_s: float) -> float | None:
         return tokens * its_s / (seconds * its_tokens) if seconds * its_tokens else None
@@ -289,14 +286,16 @@ def bootstrap(
 
     questions: The numbers of each, of which `figure` gets the sums.
     """
-    if len(questions) < FEWEST_QUESTIONS:
-        return None
     n = len(questions)
+    if n < FEWEST_QUESTIONS:
+        return None
     some = np.random.default_rng(0).integers(n, size=(DRAWS, n))
     sums = np.asarray(questions)[some].sum(1).tolist()
     numbers = [value for each in sums if (value := figure(*each)) is not None]
-    cuts = quantiles(numbers, n=40, method="inclusive") if numbers else []
-    return [cuts[0], cuts[-1]] if cuts else None
+    if not numbers:
+        return None
+    low, *_, high = quantiles(numbers, n=40, method="inclusive")
+    return [low, high]
 
 
 def f1(answer: str, reference: str) -> float:
@@ -308,23 +307,22 @@ def f1(answer: str, reference: str) -> float:
     return 2 * both / (given.total() + expected.total()) if both else 0.0
 
 
-def _mean_f1(repeats: Sequence[RepeatResult], name: str, cases: Sequence[Question]) -> float | None:
+def _mean_f1(repeats: Sequence[Answers], name: str, cases: Sequence[Question]) -> float | None:
     """Return the mean F1 over the questions that have a reference; None if none has one."""
     scores = [
         f1(lane.text, case.reference)
         for repeat in repeats
-        for lane, case in zip(repeat.lanes(name), cases)
+        for lane, case in zip(lanes_of(repeat[name]), cases)
         if case.reference
     ]
     return mean(scores) if scores else None
 
 
-def _method_row(repeats: Sequence[RepeatResult], name: str) -> JsonObject:
-    pool = RepeatResult.pooled(repeats)
-    beside = compare_with_ar(pool.lanes(name), pool.lanes("ar"))
+def _method_row(repeats: Sequence[Answers], name: str) -> JsonObject:
+    beside = compare_with_ar(lanes_of(pooled(repeats, name)), lanes_of(pooled(repeats, "ar")))
     row = shared_figures(repeats, name)
     shares = beside.metrics.shares
-    speedup = row["speedup_vs_ar"]
+    gain = row["speedup_vs_ar"]
     doubt = beside.why_doubtful()
     models_share = (shares["draft"] or 0.0) + (shares["verify"] or 0.0)
     return row | {
@@ -332,39 +330,39 @@ def _method_row(repeats: Sequence[RepeatResult], name: str) -> JsonObject:
         "accepted_by_depth": accepted_by_depth(
             # Repeats draft the same again.
             round_
-            for lane in (repeats[0].lanes(name) if repeats else ())
+            for lane in lanes_of(repeats[0][name])
             for round_ in lane.rounds
         ),
         "interval": interval_over_questions(repeats, name),
-        "limit": speedup / models_share if speedup and models_share else None,
+        "limit": gain / models_share if gain and models_share else None,
         **{f"share_{phase}": share for phase, share in shares.items()},
         "relaxed_share": beside.metrics.relaxed_share,
         "note": f"not meaningful: {doubt}" if doubt else beside.why_this_speed(),
     }
 
 
-def shared_figures(repeats: Sequence[RepeatResult], name: str) -> JsonObject:
+def shared_figures(repeats: Sequence[Answers], name: str) -> JsonObject:
     """Return what is known of every way of decoding, also the library's; None if it did not run."""
-    pool = RepeatResult.pooled(repeats)
-    answers = pool.answers[name]
-    ar = [answer.token_ids for answer in pool.answers["ar"]]
+    answers = pooled(repeats, name)
+    ar = [answer.token_ids for answer in pooled(repeats, "ar")]
     row: JsonObject = dict.fromkeys([*COLUMNS, *TOTAL])
     row["method"] = name
     if not answers:
         return row
-    rates = [rate for repeat in repeats if (rate := repeat.tokens_per_s(name)) is not None]
+    rates = [rate for repeat in repeats if (rate := tokens_per_s(repeat.get(name, ()))) is not None]
     row |= {
-        "tokens_per_s": pool.tokens_per_s(name),
+        "tokens_per_s": tokens_per_s(answers),
         "identical_to_ar": [answer.token_ids for answer in answers] == ar,
         "first_token_ms": 1e3 * mean(answer.first_s for answer in answers),
         "answer_ms": 1e3 * mean(answer.total_s for answer in answers),
-        "repeats": sum(name in repeat.answers for repeat in repeats),
+        "repeats": sum(name in repeat for repeat in repeats),
         "spread": spread(rates),
     }
     for other in ("ar", HF_GENERATE, HF_ASSISTED):
         key = other.replace("-", "_")
-        row[f"speedup_vs_{key}"] = pool.speedup(name, other)
-        row[f"speedup_total_vs_{key}"] = pool.speedup(name, other, total=True)
+        theirs = pooled(repeats, other)
+        row[f"speedup_vs_{key}"] = speedup(answers, theirs)
+        row[f"speedup_total_vs_{key}"] = speedup(answers, theirs, total=True)
     return row
 
 
@@ -387,34 +385,51 @@ class ReportPage:
 
 def report_of(
     machine: JsonObject,
-    pair: PairSpec,
+    pair: str,
     cases: Sequence[Question],
     choices: Sequence[Choice],
-    measured: Sequence[RepeatResult],
+    measured: Sequence[Answers],
     repeats: int,
     peers: Sequence[str] = (),
 ) -> JsonObject:
-    """Return `machine, settings, rows`, as `bench --json` prints them. cases: As they were asked.
-    measured: The repeats so far.
+    """Return `machine, settings, rows, timings`, as `bench --json` prints them. cases: As they were
+    asked. measured: The repeats so far.
+
+    timings: Of every answer; all figures of the rows are made of these sums, and the intervals too.
     """
     seed, last = (case.sampling.seed for case in (cases[0], cases[-1]))
     sampling = cases[0].sampling.record
     if seed != last:
         sampling["seed"] = f"{seed} to {last}, one a question"
-    answered = cases[: len(measured[0].answers["ar"]) if measured else 0]
-    methods = {choice.method.name: choice.settings for choice in choices}
-    settings = {
-        "pair": pair.id,
+    answered = cases[: len(measured[0]["ar"]) if measured else 0]
+    settings: JsonObject = {
+        "pair": pair,
         "cases": [case.id for case in cases],
         "references": sum(bool(case.reference) for case in answered),
         "max_new_tokens": cases[0].max_new_tokens,
         "repeats": repeats,
         "sampling": tables.sampling_words(sampling),
-        "methods": methods,
+        "methods": {choice.method.name: choice.settings for choice in choices},
         "peers": list(peers),
     }
-    rows = method_rows(measured, methods, cases) if measured else []
-    return {"machine": machine, "settings": settings, "rows": rows}
+    rows = method_rows(measured, settings["methods"], cases) if measured else []
+    timings = [
+        {
+            "id": case.id,
+            "kind": case.kind,
+            "seed": case.sampling.seed,
+            "method": name,
+            "repeat": number,
+            "tokens": answer.n_decoded,
+            "rounds": answer.lane and len(answer.lane.rounds),
+            "before_s": answer.before_s,
+            "seconds": answer.decode_s,
+        }
+        for number, repeat in enumerate(measured, 1)
+        for name, answers in repeat.items()
+        for case, answer in zip(cases, answers)
+    ]
+    return {"machine": machine, "settings": settings, "rows": rows, "timings": timings}
 
 
 def provenance_line(machine: JsonObject) -> str:
@@ -469,8 +484,9 @@ def page_of(report: JsonObject, *first: str) -> ReportPage:
     chosen = tables.with_settings(settings["methods"].items())
     made = provenance_line(report["machine"])
     caption = f"{settings['pair']}. {made} {' '.join(before)} {chosen}"
-    figure = heat_map_svg(rows, caption)
-    return ReportPage(filled, figure, [*first, *before], [*notes, chosen, made])
+    return ReportPage(
+        filled, heat_map_svg(rows, caption), [*first, *before], [*notes, chosen, made]
+    )
 
 
 def _table(heading: str, rows: Rows, heads: Mapping[str, str], columns: Iterable[str]) -> Table:

@@ -17,7 +17,7 @@ Rows = Sequence[Mapping[str, Any]]
 """Of a table: values by column."""
 RACE_FIELDS = ("speedup_decode", "speedup_total", "identical_to_ar", "first_difference")
 
-ANSWER_COLUMNS = (
+LANE_COLUMNS = (
     "method",
     "lossless",
     "n_tokens",
@@ -28,9 +28,11 @@ ANSWER_COLUMNS = (
     "prefill_s",
     "decode_s",
     "tokens_per_s",
+    "speedup_decode",
+    "speedup_total",
+    "identical_to_ar",
+    "stop",
 )
-"""Of one answer by itself."""
-LANE_COLUMNS = (*ANSWER_COLUMNS, "speedup_decode", "speedup_total", "identical_to_ar", "stop")
 
 _UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
 

@@ -224,6 +224,9 @@ def test_bench_measures_beside_the_library(capsys, place: Path):
     shares = [rows["chain"][f"share_{phase}"] for phase in ("draft", "verify", "commit", "other")]
     assert sum(shares) == pytest.approx(1)
     assert told["settings"]["repeats"] == 2 and told["machine"]["threads"] >= 1
+    timed = [row for row in told["timings"] if row["method"] == "chain" and row["id"] == "own-1"]
+    tokens, seconds = (sum(row[name] for row in timed) for name in ("tokens", "seconds"))
+    assert tokens / seconds == pytest.approx(rows["chain"]["tokens_per_s"])
     assert "Hugging Face's own decoding ran in float32, with" in page_of(told).to_markdown()
 
 

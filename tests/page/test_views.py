@@ -117,7 +117,7 @@ def test_a_comparison_is_stopped_gone_on_with_and_saved(opened, tmp_path):
     assert files["bench.md"].startswith(opened.evaluate("specvl.catalog.pairs[0].title"))
     assert len(traces) == 8 * 2 and not trace.inspect_text(files[traces[0]])[1]
     answers = list(csv.DictReader(io.StringIO(files["answers.csv"])))
-    assert len(answers) == 8 * 2 and all(float(row["decode_s"]) > 0 for row in answers)
+    assert len(answers) == 8 * 2 and all(float(row["seconds"]) > 0 for row in answers)
     assert all(row["seed"] and row["kind"] for row in answers)
     conditions = csv.DictReader(io.StringIO(files["conditions.csv"]))
     assert {"name": "repeats", "value": "2"} in conditions

@@ -12,7 +12,7 @@ import pytest
 from specvl_demo import pairs
 from specvl_demo.compare import questions, report
 from specvl_demo.compare.peers import GAMMA, PEERS, LibraryPeers
-from specvl_demo.compare.report import HF_GENERATE, Answer, RepeatResult
+from specvl_demo.compare.report import HF_GENERATE, Answer
 from specvl_demo.methods.base import choose
 from specvl_demo.pairs import PAIRS
 from specvl_demo.places import EXAMPLES
@@ -22,37 +22,36 @@ from tests.shared.lanes import ar_lane, chain_lane
 from tests.shared.refusals import refuses
 
 CHAIN = choose("chain", {"gamma": 3})
+SETTINGS = {
+    "pair": "pocket",
+    "cases": ["c"],
+    "references": 1,
+    "max_new_tokens": 9,
+    "repeats": 2,
+    "sampling": "greedy",
+    "methods": {},
+}
 
 
 def test_rates_are_sums_over_sums_also_over_repeats():
-    first, second = RepeatResult(), RepeatResult()
-    first.answers |= {
-        "ar": [Answer([1] * 4, 1.0, 1.5, 2.0, 4)],
-        HF_GENERATE: [Answer([1] * 4, 0.5, 0.5, 4.0, 3)],
-    }
-    second.answers["ar"] = [Answer([1] * 4, 1.0, 1.5, 1.0, 4), Answer([1] * 2, 1.0, 1.5, 5.0, 2)]
-    assert (
-        first.tokens_per_s("ar"),
-        second.tokens_per_s("ar"),
-        second.tokens_per_s("ar", total=True),
-    ) == (2.0, 1.0, 0.75)
-    assert first.speedup(HF_GENERATE, "ar") == 0.375 and second.speedup(HF_GENERATE, "ar") is None
-    (row,) = [report.shared_figures([first, second], HF_GENERATE)]
+    first, library = [Answer([1] * 4, 1.0, 1.5, 2.0, 4)], [Answer([1] * 4, 0.5, 0.5, 4.0, 3)]
+    second = [Answer([1] * 4, 1.0, 1.5, 1.0, 4), Answer([1] * 2, 1.0, 1.5, 5.0, 2)]
+    assert report.tokens_per_s(first) == 2.0 and report.tokens_per_s(second) == 1.0
+    assert report.tokens_per_s(second, total=True) == 0.75
+    assert report.speedup(library, first) == 0.375 and report.speedup([], first) is None
+    repeat = {"ar": first, HF_GENERATE: library}
+    row = report.shared_figures([repeat, {"ar": second}], HF_GENERATE)
     assert row["speedup_vs_ar"] == row["tokens_per_s"] / (10 / 8) == 0.75 / 1.25
     assert report.spread([2.0]) is None
     assert report.spread([8.0, 10.0, 12.0, 10.0, 100.0]) == pytest.approx((12 - 10) / 10)
 
 
 def test_an_interval_resamples_questions_and_quality_counts_shared_words():
-    repeat = RepeatResult()
-    repeat.answers |= {
-        "ar": [Answer([1] * 10, 0.0, 0.1, 1.0, 10) for _ in range(5)],
-        "chain": timed(0.25, 0.5, 0.5, 0.5, 1.0),
-    }
+    repeat = {"ar": timed(*[1.0] * 5), "chain": timed(0.25, 0.5, 0.5, 0.5, 1.0)}
     low, high = report.interval_over_questions([repeat, repeat], "chain") or (0.0, 0.0)
-    assert 1 <= low < repeat.speedup("chain", "ar") < high <= 4  # type: ignore[operator]
+    assert 1 <= low < report.speedup(repeat["chain"], repeat["ar"]) < high <= 4  # type: ignore[operator]
     assert report.interval_over_questions([repeat], "ar") is None
-    repeat.answers["chain"].pop()
+    repeat["chain"].pop()
     assert report.interval_over_questions([repeat], "chain") is None  # of four questions
     assert report.f1("A red, red star.", "the red star") == pytest.approx(2 * 2 / (4 + 3))
     assert report.f1("no", "yes") == 0.0
@@ -65,24 +64,25 @@ def timed(*seconds: float) -> list[Answer]:
 
 def test_methods_are_told_apart_by_the_ratio_of_their_speeds_on_the_same_questions():
     """However much the questions differ: both intervals of the speedup overlap."""
-    repeat = RepeatResult()
-    repeat.answers |= {"ar": timed(*[1.0] * 6), "sage": timed(0.2, 0.3, 0.4, 0.6, 0.8, 0.9)}
-    repeat.answers["chain"] = timed(0.22, 0.33, 0.44, 0.66, 0.88, 0.99)
-    repeat.answers["ngram"] = timed(0.9, 0.8, 0.6, 0.4, 0.3, 0.25)
-    rows = report.method_rows([repeat], repeat.answers, [Question("?")] * 6)
+    repeat = {
+        "ar": timed(*[1.0] * 6),
+        "sage": timed(0.2, 0.3, 0.4, 0.6, 0.8, 0.9),
+        "chain": timed(0.22, 0.33, 0.44, 0.66, 0.88, 0.99),
+        "ngram": timed(0.9, 0.8, 0.6, 0.4, 0.3, 0.25),
+    }
+    rows = report.method_rows([repeat], repeat, [Question("?")] * 6)
     overlap = [row["interval"] for row in rows if row["interval"]]
     assert max(low for low, _ in overlap) < min(high for _, high in overlap)
     assert [row["fastest_over"] is None for row in rows] == [False, True, False, False]
     assert rows[2]["fastest_over"] == pytest.approx([1.1, 1.1])
-    settings = {"pair": "pocket", "cases": [], "max_new_tokens": 9, "repeats": 1, "methods": {}}
-    told = {"machine": {}, "rows": rows, "settings": settings | {"sampling": "greedy"}}
+    told = {"machine": {}, "rows": rows, "settings": SETTINGS}
     assert "do not tell sage, the fastest, from ngram: over" in report.page_of(told).before[-1]
 
 
 def test_a_row_says_where_its_methods_speed_comes_from():
     lanes = ar_lane(), chain_lane()
-    repeat = RepeatResult({lane.begin.method: [Answer.of_lane(lane)] for lane in lanes})
-    ar, chain = report.method_rows([repeat], repeat.answers, [Question("?")])
+    repeat = {lane.begin.method: [Answer.of_lane(lane)] for lane in lanes}
+    ar, chain = report.method_rows([repeat], repeat, [Question("?")])
     assert ar["note"] is None and chain["note"].startswith("2.80×: 3.5 tokens a check, and")
 
 
@@ -94,14 +94,10 @@ def test_the_librarys_assistant_drafts_as_many_tokens_as_our_chain():
 def test_what_compares_times_is_rough_where_the_machine_was_busy():
     """No speedup but a rough one, no limit, no cost in AR steps, as a figure or in a sentence."""
     row = dict.fromkeys([*report.COLUMNS, *report.TOTAL, *report.COMPARED], 2.0)
-    row |= {"by_kind": {"where": {"tau": 3.0, "speedup_vs_ar": 3.1}}, "interval": None}
-    row["fastest_over"] = None
-    row["note"] = "3.3 AR steps"
-    settings = {"pair": "pocket", "cases": ["c"], "max_new_tokens": 9, "repeats": 2, "methods": {}}
-    settings["sampling"] = "greedy"
+    row |= {"by_kind": {"where": {"tau": 3.0, "speedup_vs_ar": 3.1}}, "note": "3.3 AR steps"}
+    row["interval"] = row["fastest_over"] = None
     machine = {"busy": False, "others_share_meanwhile": 0.6}
-    told = {"machine": machine, "rows": [row | {"method": "chain"}]}
-    told["settings"] = settings | {"references": 1}
+    told = {"machine": machine, "rows": [row | {"method": "chain"}], "settings": SETTINGS}
     assert report.hide_disturbed(told) is told
     assert "in 1 question that came with one" in report.page_of(told).before[0]
     machine["busy"] = True

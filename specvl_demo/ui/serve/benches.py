@@ -9,6 +9,7 @@ import json
 import re
 import secrets
 import zipfile
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -21,8 +22,9 @@ from specvl_demo.compare.provenance import disturbance
 from specvl_demo.compare.questions import interleave_kinds, read_lines, shipped_questions
 from specvl_demo.compare.report import (
     Answer,
-    RepeatResult,
+    Answers,
     hide_disturbed,
+    lanes_of,
     page_of,
     report_of,
     round_robin,
@@ -61,7 +63,7 @@ class BenchRun:
     methods: Sequence[str]
     repeats: int
     jobs: Sequence[Job]
-    measured: list[RepeatResult] = field(default_factory=list)
+    measured: list[Answers] = field(default_factory=list)
     done: int = 0
     loads: list[float] = field(default_factory=list)
     facts: JsonObject = field(default_factory=dict)
@@ -85,18 +87,22 @@ class BenchRun:
             return
         number = step.repeat_number
         if number == len(self.measured):
-            self.measured.append(RepeatResult())
+            self.measured.append(defaultdict(list))
         for lane in lanes:
-            self.measured[number].answers[lane.begin.method].append(Answer.of_lane(lane))
+            self.measured[number][lane.begin.method].append(Answer.of_lane(lane))
         self.loads += [lane.end.load for lane in lanes if lane.end and lane.end.load is not None]
         self.done += 1
 
     def report(self) -> JsonObject:
         """Return the report as `bench --json` prints it."""
-        machine = self.facts | disturbance(mean(self.loads or [0.0]))
-        pair = find(self.pair)
-        choices = self.jobs[0].choices()
-        return report_of(machine, pair, self.questions, choices, self.measured, self.repeats)
+        return report_of(
+            self.facts | disturbance(mean(self.loads or [0.0])),
+            self.pair,
+            self.questions,
+            self.jobs[0].choices(),
+            self.measured,
+            self.repeats,
+        )
 
     def page_data(self) -> JsonObject:
         """Return the progress, the report, and its tables with their cells as text."""
@@ -113,7 +119,7 @@ class BenchRun:
     def _answered_questions(self) -> Iterator[tuple[Any, ...]]:
         """Yield each answered question, and all methods' lanes of the first repeat."""
         for first in self.measured[:1]:
-            yield from zip(self.questions, *map(first.lanes, self.methods))
+            yield from zip(self.questions, *(lanes_of(first[name]) for name in self.methods))
 
     def _answer_rows(self) -> list[JsonObject]:
         """Return each answered question, its files, and every method's answer in the first repeat;
@@ -145,18 +151,15 @@ class BenchRun:
 
     def to_archive(self) -> bytes:
         """Return the report as `pack_report` packs it, figures of every answer, and all traces."""
-        files = {}
-        rows = []
+        report = self.report()
+        timings = report["timings"]
+        files = {"answers.csv": tables.to_csv(timings, list(timings[0]) if timings else [])}
         for repeat, measured in enumerate(self.measured, 1):
             for name in self.methods:
-                for case, lane in zip(self.questions, measured.lanes(name)):
+                for case, lane in zip(self.questions, lanes_of(measured[name])):
                     path = f"traces/{case.id}/{name}-{repeat}.jsonl"
                     files[re.sub(r"[^\w/.=-]|\.(?=\.)", "_", path)] = dump_trace(lane.records)
-                    about = {"question": case.id, "kind": case.kind, "repeat": repeat}
-                    rows.append(about | tables.lane_row(lane))
-        columns = ["question", "kind", "repeat", "seed", *tables.ANSWER_COLUMNS]
-        files["answers.csv"] = tables.to_csv(rows, columns)
-        return pack_report(self.report(), files, self._progress())
+        return pack_report(report, files, self._progress())
 
 
 def pack_report(report: JsonObject, more: Mapping[str, str], *first: str) -> bytes:
@@ -205,7 +208,7 @@ def _as_told(report: JsonObject) -> JsonObject:
         name = row.get("name", row["method"])
         title = base.METHODS[name].title if name in base.METHODS else name
         rows.append({**row, "name": name, "method": title})
-    return hide_disturbed({**report, "rows": rows})
+    return hide_disturbed({**report, "rows": rows, "timings": []})
 
 
 def draw_report(report: JsonObject, *first: str) -> JsonObject:
@@ -332,10 +335,9 @@ def _read_questions(
                 raise ValueError(messages.NO_PICTURE.format(name=str(item)[:100]))
             return uploaded_file(file, folders)
 
-        name = str(payload.get("name") or "questions.jsonl")
         yield from read_lines(
             question.text_of(lines, "Lines").splitlines(),
-            name,
+            str(payload.get("name") or "questions.jsonl"),
             lambda line: question.read({**line, **shared}, sent_file, visitor=True),
         )
         return
