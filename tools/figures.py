@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Collection
 from difflib import ndiff
 from pathlib import Path
@@ -26,7 +27,18 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from specvl_demo.compare.report import DRAWS, LIBRARY, page_of  # noqa: E402
+from specvl_demo.compare.report import (  # noqa: E402
+    DRAWS,
+    FEWEST_QUESTIONS,
+    HF_GENERATE,
+    LIBRARY,
+    Answer,
+    Answers,
+    interval_over_questions,
+    page_of,
+    pooled,
+    speedup,
+)
 from specvl_demo.report import tables  # noqa: E402
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -53,6 +65,7 @@ INTERVAL = (
     f"95 %: between these lies the speedup over AR in 95 % of {DRAWS:,} resamples of the questions;"
     " smaller differences between methods may be due to the choice of questions."
 )
+BLANK = f"Blank: fewer than {FEWEST_QUESTIONS} questions, or a record without every answer's times."
 MARKED = re.compile(r"([\d.]+)(<!-- (\w+): (\S+) (\S+?)(?: (max|min))? -->)")
 
 
@@ -88,6 +101,11 @@ def _at(row: dict[str, Any], column: str) -> float:
 def _interval(row: dict[str, Any]) -> str | None:
     interval = row.get("interval")
     return interval and " to ".join(f"{bound:.2f}" for bound in interval)
+
+
+def _with_interval(row: dict[str, Any]) -> str:
+    interval = _interval(row)
+    return _rounded(row["speedup_vs_ar"]) + (f" ({interval})" if interval else "")
 
 
 def _question_count(record: dict[str, Any]) -> str:
@@ -129,15 +147,15 @@ def pairs() -> str:
         if name in BY_KIND:
             pair = title.partition(":")[0]
             pictures = rows[0]["by_kind"].keys() - {PLAIN}
-            lines.append(_fastest(f"{pair}: {ABOUT_PICTURES}", _of_kinds(rows, pictures)))
-            lines.append(_fastest(f"{pair}: plain text", _of_kinds(rows, {PLAIN})))
+            for part, kinds in ((ABOUT_PICTURES, pictures), ("plain text", {PLAIN})):
+                lines.append(_fastest(f"{pair}: {part}", _of_kinds(record, rows, kinds)))
             title = f"{pair}: both"
         lines.append(_fastest(title, rows))
     table = "".join(f"| {line} |\n" for line in lines)
     records = {title.partition(":")[0]: _record(name) for title, name in PAIRS.items()}
     ran = {LIBRARY.format(**record["machine"]) for record in records.values()}
     counts = "; ".join(f"{title}: {_question_count(record)}" for title, record in records.items())
-    return f"{table}\n{counts}. {INTERVAL} {' '.join(sorted(ran))}\n"
+    return f"{table}\n{counts}. {INTERVAL} {BLANK} {' '.join(sorted(ran))}\n"
 
 
 def _fastest(title: str, lossless: list[dict[str, Any]]) -> str:
@@ -152,20 +170,43 @@ def _fastest(title: str, lossless: list[dict[str, Any]]) -> str:
     return " | ".join((title, _rounded(plain), method, *figures, *last))
 
 
-def _of_kinds(rows: list[dict[str, Any]], kinds: Collection[str]) -> list[dict[str, Any]]:
-    """Return the methods' figures over these kinds of questions together, by tokens."""
+def _of_kinds(
+    record: dict[str, Any], rows: list[dict[str, Any]], kinds: Collection[str]
+) -> list[dict[str, Any]]:
+    """Return these rows' figures over these kinds of questions together, by tokens."""
+    repeats = _answers(record, kinds)
+    library = pooled(repeats, HF_GENERATE)
     made = []
     for row in rows:
+        name = row["method"]
         parts = [part for kind, part in row["by_kind"].items() if kind in kinds]
         tokens = sum(part["tokens"] for part in parts)
         rate, tau = (
             tokens / sum(part["tokens"] / part[column] for part in parts)
             for column in ("tokens_per_s", "tau")
         )
-        made.append(row | {"tokens_per_s": rate, "tau": tau})
+        columns = {
+            "tokens_per_s": rate,
+            "tau": tau,
+            "interval": interval_over_questions(repeats, name),
+            "speedup_vs_hf_generate": speedup(pooled(repeats, name), library),
+        }
+        made.append(row | columns)
     plain = next(row["tokens_per_s"] for row in made if row["method"] == "ar")
-    blank = {"interval": None, "speedup_vs_hf_generate": None}
-    return [row | blank | {"speedup_vs_ar": row["tokens_per_s"] / plain} for row in made]
+    return [row | {"speedup_vs_ar": row["tokens_per_s"] / plain} for row in made]
+
+
+def _answers(record: dict[str, Any], kinds: Collection[str]) -> list[Answers]:
+    """Return what every repeat measured on these kinds of questions; empty if the record has no
+    times of every answer.
+    """
+    repeats: dict[int, Answers] = defaultdict(lambda: defaultdict(list))
+    for row in record.get("timings", ()):
+        if row["kind"] in kinds:
+            before = row["before_s"]
+            answer = Answer([], before, before, row["seconds"], row["tokens"])
+            repeats[row["repeat"]][row["method"]].append(answer)
+    return list(repeats.values())
 
 
 def processors() -> str:
@@ -190,8 +231,9 @@ def methods(name: str) -> str:
     record = _record(name)
     columns = {"tau": "τ", "tokens_per_s": "tokens/s", "speedup_vs_ar": "× AR"}
     kinds = list(record["rows"][0]["by_kind"]) if name in BY_KIND else []
-    pictures = _of_kinds(_own(record), [kind for kind in kinds if kind != PLAIN]) if kinds else []
-    about_pictures = {row["method"]: row["speedup_vs_ar"] for row in pictures}
+    pictures = {*kinds} - {PLAIN}
+    parts = _of_kinds(record, _own(record), pictures) if kinds else []
+    about_pictures = {row["method"]: _with_interval(row) for row in parts}
     table = []
     for row, named in zip(record["rows"], page_of(record).tables[0][1], strict=True):
         if not row.get("tokens_per_s"):
@@ -237,6 +279,7 @@ def written(text: str) -> str:
 def comparison() -> str:
     """Return what Compare shows first: of the photo pair's record the papers' methods."""
     record = _record("photo")
+    record.pop("timings", None)  # a visitor need not load them
     # `fastest_over` is of the fastest of all methods, which these may lack.
     record["rows"] = [
         row | {"fastest_over": None} for row in record["rows"] if row["method"] in COMPARED
