@@ -10,6 +10,7 @@ photographs, by `SURE` and `GUESSING`; the table covers the odd ones.
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import sys
@@ -114,10 +115,15 @@ def lines(name: str, rows: Sequence[dict[str, Any]], bounds: Sequence[float]) ->
     return out
 
 
-def main(argv: list[str]) -> int:
-    photographs = int(argv[1]) if len(argv) > 1 else 600
-    kept = Path(argv[2] if len(argv) > 2 else "confidence.jsonl")
-    rows = answers(Path(argv[0]), photographs, kept)
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("photographs", type=int, nargs="?", default=600)
+    parser.add_argument("file", type=Path, nargs="?", default=Path("confidence.jsonl"))
+    args = parser.parse_args()
+    rows = answers(args.folder, args.photographs, args.file)
     short = [row for row in rows if row["question"] != DESCRIBE]
     halves = [[row for row in short if row["number"] % 2 == half] for half in (0, 1)]
     sure, guessing = cuts(halves[0])
@@ -131,4 +137,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

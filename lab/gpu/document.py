@@ -14,6 +14,7 @@ PAGE, README = ROOT / "docs" / "gpu.md", ROOT / "README.md"
 BEGIN, END = "<!-- gpu:begin -->", "<!-- gpu:end -->"
 
 COLUMNS = {
+    "memory_gb": "GB",
     "tokens_per_s": "tokens/s",
     "speedup_vs_ar": "× AR",
     "tau": "τ",
@@ -87,7 +88,9 @@ def _origin(record: Mapping[str, Any]) -> list[str]:
     return [
         f"Measured on {machine['when'][:10]} at {machine['commit'] or 'no commit'} on"
         f" {machine['title']}; {versions}.{tiny} `python -m lab.gpu --out FILE.json` measures, and"
-        " `python -m lab.gpu --docs FILE.json` makes this page of it.",
+        " `python -m lab.gpu --docs FILE.json` makes this page of it. To measure, clone this, run"
+        " `make demo` once for its environment, then that command with `--folder DISK`: planned to"
+        " take six minutes and 25 GB of DISK, it downloads nothing.",
         *(f"\n{remark}" for remark in record.get("remarks", ())),
         "",
         "Models have published shapes and random weights. The drafter of a real size is the"

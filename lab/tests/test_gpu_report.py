@@ -76,6 +76,11 @@ def test_every_row_has_the_acceptance_length_of_its_table(monkeypatch):
             assert list(step.rows(MagicMock())) == [float(length or parts.TAU)], step.table
 
 
+def test_the_page_is_its_record():
+    record = json.loads(document.PAGE.with_suffix(".json").read_text(encoding="utf-8"))
+    assert document.PAGE.read_text(encoding="utf-8") == document.text(record)
+
+
 def test_the_whole_report_takes_six_minutes_at_most():
     assert "left out" not in isolated.planned([*parts.PARTS.values()], 360)
 

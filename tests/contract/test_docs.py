@@ -1,4 +1,4 @@
-"""docs/methods.md points at code that exists, and its table is the table of the code; the notebook
+"""Documents point at code that exists; the table of methods is the table of the code; the notebook
 runs; model cards say their licence; figures of the photo pair are those of their record.
 """
 
@@ -18,7 +18,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 import figures  # noqa: E402
 
 TEXT = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
-POINTERS = sorted(set(re.findall(r"`([\w/]+\.py): ([\w.]+)`", TEXT)))
+EVERY = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))
+POINTERS = sorted(set(re.findall(r"`([\w/]+\.py): ([\w.]+)`", EVERY)))
 assert len(POINTERS) > 25
 
 

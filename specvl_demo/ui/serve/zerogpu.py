@@ -20,9 +20,9 @@ from specvl_demo.ui import messages
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Event, Worker
 
-MAX_S = 80
+MAX_S = 60
 """Seconds of a lent call. Visitors without an account have two minutes a day, and `spaces` counts
-1.5 times the requested time for the half card (`large`) that it lends.
+the requested time 1.5 times for half a card (`large`), and twice for a whole one (`xlarge`).
 """
 START_S = 10.0
 LANE_S = 3.0
