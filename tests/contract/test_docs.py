@@ -99,6 +99,16 @@ def test_no_speed_of_the_photo_pair_stands_without_its_record():
         assert not re.search(r"\d[^\n>]{0,12}(tokens/s| times)", figures.MARKED.sub("", part))
 
 
+def test_a_part_has_an_interval_where_the_record_has_every_answer():
+    record = json.loads((ROOT / "docs" / "photo.json").read_bytes()) | {"timings": []}
+    rows = record["rows"][:2]
+    assert figures._of_kinds(record, rows, {"describe"})[1]["interval"] is None
+    row = {"kind": "describe", "repeat": 1, "tokens": 9, "before_s": 0.0}
+    for method, seconds in (("ar", 1.0), ("chain", 0.5)):
+        record["timings"] += [row | {"method": method, "seconds": seconds}] * 5
+    assert figures._of_kinds(record, rows, {"describe"})[1]["interval"] == [2.0, 2.0]
+
+
 def test_a_stale_figure_is_found():
     assert figures.written("9.9<!-- photo: ar tau -->") == "1<!-- photo: ar tau -->"
     with pytest.raises(KeyError):
