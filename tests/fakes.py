@@ -127,8 +127,8 @@ class TableDrafter(Drafter):
 TABLE_PROMPT = Prompt(torch.tensor([0, 0]), torch.zeros(2, dtype=torch.bool), {}, text="?")
 
 
-def parts(drafter: object | None = None, policy: object | None = None, name: str = "fake") -> Parts:
+def parts(drafter: object | None = None, policy: object | None = None) -> Parts:
     """A strict lane's parts."""
     return Parts(
-        name, name, True, {}, drafter or Drafter(), policy or OneNode(), LosslessVerifier()
+        "fake", "fake", True, {}, drafter or Drafter(), policy or OneNode(), LosslessVerifier()
     )

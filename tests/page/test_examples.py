@@ -24,8 +24,8 @@ sys.path.insert(0, str(ROOT / "examples"))
 import findings  # noqa: E402
 
 
-def found(method: str, example: str, seed: int = 0, tokens: int = 60):
-    lanes = records.validate_trace(race_records(("ar", method), tokens, seed))
+def found(method: str, example: str):
+    lanes = records.validate_trace(race_records(("ar", method), 60))
     return findings.find(example, *lanes)
 
 

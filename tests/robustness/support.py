@@ -16,7 +16,7 @@ from specvl_demo.question import Question
 from specvl_demo.records import Record
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Queue
-from tests.shared.visitor import Visitor
+from tests.shared.visitor import Event, Visitor
 
 WAIT_S = 240.0
 USUAL_S = 0.05
@@ -48,21 +48,11 @@ def job(question: str = "rounds=3", **changes: Any) -> Job:
     return Job("light", (("ar", {}),), Question(question), **changes)
 
 
-def offered(name: str, reason: str = "", **methods: bool | str) -> dict[str, Any]:
-    """A pair as the catalog describes it; one with a reason does not run here."""
-    return {
-        "id": name,
-        "available": not reason,
-        "reason": reason,
-        "methods": {"ar": True, **methods},
-    }
-
-
 class Guest:
     """One visitor at a queue: what came, and a way to wait for some of it."""
 
     def __init__(self, queue: Queue, asked: Job) -> None:
-        self.events: list[dict[str, Any]] = []
+        self.events: list[Event] = []
         self.times: list[float] = []
         self._queue, self._asked = queue, asked
         self._leaving = threading.Event()
@@ -82,16 +72,16 @@ class Guest:
         self._leaving.set()
         self._thread.join(WAIT_S)
 
-    def until(self, kind: str, count: int = 1) -> dict[str, Any]:
+    def until(self, kind: str, count: int = 1) -> Event:
         """The count-th event of a kind, once it is there."""
 
-        def look() -> dict[str, Any] | None:
-            found = [event for event in self.events if event["k"] == kind]
-            return found[count - 1] if len(found) >= count else None
+        def look() -> Event | None:
+            events = self.of(kind)
+            return events[count - 1] if len(events) >= count else None
 
         return until(look, f"{kind} in {[event['k'] for event in self.events]}")
 
-    def of(self, kind: str) -> list[dict[str, Any]]:
+    def of(self, kind: str) -> list[Event]:
         return [event for event in self.events if event["k"] == kind]
 
 
@@ -115,13 +105,17 @@ def computed(ledger: Path, who: str) -> int:
     return sum(line.split()[0] == who for line in ledger.read_text().splitlines())
 
 
-async def asks(url: str, asked: Any) -> list[dict[str, Any]]:
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+async def asks(url: str, asked: Any) -> list[Event]:
     """All events of one visitor's run."""
     async with Visitor(url) as visitor, aclosing(visitor.ask(asked)) as running:
         return [event async for event in running]
 
 
-def answer(events: list[dict[str, Any]], lane: str = "ar") -> list[tuple[int, str]]:
+def answer(events: list[Event], lane: str = "ar") -> list[tuple[int, str]]:
     """Ids and texts of a lane's tokens, from events as they came over the network."""
     rounds = [event["record"] for event in events if event["k"] == "round"]
     tokens = (token for r in rounds if r["lane"] == lane for token in r["tokens"])

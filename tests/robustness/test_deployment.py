@@ -15,6 +15,7 @@ from specvl_demo.cli.parse import parse_arguments
 from specvl_demo.places import ROOT
 from specvl_demo.ui.page import startup
 from specvl_demo.ui.serve import workers
+from tests.robustness.support import files_in
 from tests.shared.server import run_python
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -116,7 +117,7 @@ def test_a_space_gets_no_binary_outside_lfs(tmp_path: Path):
     done = run_python(ROOT / "tools" / "publish_space.py", "--dry-run", tmp_path)
     assert done.returncode == 0, done.stderr
     rules = [line.split()[0] for line in (tmp_path / ".gitattributes").read_text().splitlines()]
-    binaries = [path for path in tmp_path.rglob("*") if path.is_file() and b"\0" in head(path)]
+    binaries = [path for path in files_in(tmp_path) if b"\0" in head(path)]
     assert binaries and not [
         path.name for path in binaries if not any(fnmatch(path.name, rule) for rule in rules)
     ]

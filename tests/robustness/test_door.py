@@ -29,7 +29,7 @@ from specvl_demo.ui.page.handlers import Caller, PageHandlers
 from specvl_demo.ui.serve import route_filter, uploads
 from specvl_demo.ui.serve.route_filter import JSON_BYTES, MAX_CONTAINERS, MAX_PATHS, RouteFilter
 from specvl_demo.ui.serve.uploads import SPARE_BYTES, Uploads
-from tests.robustness.support import WAIT_S
+from tests.robustness.support import WAIT_S, files_in
 from tests.shared.refusals import refuses
 
 JOIN, UPLOAD = "/gradio_api/queue/join", "/gradio_api/upload"
@@ -422,9 +422,6 @@ def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch):
     serving = PageHandlers({}, None, kept, [tmp_path, EXAMPLES])
     me = Caller("visit", "me")
 
-    def files() -> list[Path]:
-        return [path for path in tmp_path.rglob("*") if path.is_file()]
-
     for path, caller in ((shipped, me), (trace, Caller("other", "you"))):
         assert refusal(serving, str(path), caller) == messages.NO_FILE.format(name="The race")
     with monkeypatch.context() as patch:
@@ -438,14 +435,14 @@ def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(handlers, "READING_S", 0.0)
     with serving._reading:
         assert refusal(serving, str(trace), me) == messages.SHARING
-    assert files() == [trace] and not list(EXAMPLES.glob("*.html"))
+    assert files_in(tmp_path) == [trace] and not list(EXAMPLES.glob("*.html"))
     made = serving.export_race({"path": str(trace)}, me)["url"].removeprefix("gradio_api/file=")
     assert Path(made).read_text().startswith("<!doctype html>")
-    assert Path(made).parent.parent == tmp_path and len(files()) == 2
+    assert Path(made).parent.parent == tmp_path and len(files_in(tmp_path)) == 2
     made = serving.export_race({"path": str(trace), "as": "figure"}, me)["url"]
     assert Path(made.removeprefix("gradio_api/file=")).read_text().startswith("<svg")
     kept.release_files("visit")
-    assert files() == [trace]
+    assert files_in(tmp_path) == [trace]
 
 
 def test_a_trace_that_was_uploaded_is_compared_as_an_example_is(tmp_path: Path):

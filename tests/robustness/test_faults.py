@@ -29,6 +29,7 @@ from specvl_demo.vlm import loading, outlines, target
 from tests.robustness.support import Guest, saved
 from tests.shared.refusals import refuses
 from tests.shared.tiny import rounds_of
+from tests.shared.visitor import Event
 
 # ---------------------------------------------------------------- on real models, tiny and random
 
@@ -52,7 +53,7 @@ def queue(models: job_runner.JobRunner, pair: PairSpec, monkeypatch) -> Queue:
     """A queue whose runs are computed in a thread of this process, where faults can be put in."""
     monkeypatch.setattr(pairs, "find", lambda _: pair)
 
-    def compute(asked: Job) -> Iterator[dict[str, Any]]:
+    def compute(asked: Job) -> Iterator[Event]:
         yield from models.events(asked, bool)
 
     return Queue(ZeroGpuWorker("light", lambda duration: lambda fn: fn, compute, 0.05))

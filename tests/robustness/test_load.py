@@ -22,10 +22,12 @@ from specvl_demo.places import ROOT
 from tests.conftest import second_try
 from tests.page import fake_page
 from tests.page.conftest import FAKE_PAGE
-from tests.robustness.support import answer, asks, computed, slowness, until
+from tests.robustness.support import answer, asks, computed, files_in, slowness, until
 from tests.shared.server import Sample, launched, look, server
-from tests.shared.visitor import Turned, Visitor, sentence
+from tests.shared.visitor import Event, Turned, Visitor, sentence
 
+Outcome = tuple[list[Event], int]
+"""A visitor's run, and the refusals before."""
 VISITORS = 50
 ROUNDS = 4
 POOLS = 40 + min(32, (os.cpu_count() or 1) + 4)
@@ -57,7 +59,7 @@ def asked(who: str, **changes: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------- many at once
 
 
-async def persistent(url: str, who: str) -> tuple[list[dict[str, Any]], int]:
+async def persistent(url: str, who: str) -> Outcome:
     """A visitor who comes again until there is room: the run's events, and the refusals before."""
     refused = 0
     async with Visitor(url) as visitor:
@@ -75,11 +77,11 @@ async def persistent(url: str, who: str) -> tuple[list[dict[str, Any]], int]:
             await asyncio.sleep(1.0)
 
 
-async def crowd(url: str) -> list[tuple[list[dict[str, Any]], int]]:
+async def crowd(url: str) -> list[Outcome]:
     return await asyncio.gather(*(persistent(url, f"v{number}") for number in range(VISITORS)))
 
 
-def check(outcome: list[tuple[list[dict[str, Any]], int]]) -> int:
+def check(outcome: list[Outcome]) -> int:
     """Everybody got their own whole answer and saw their place; return the number of refusals."""
     for number, (events, _) in enumerate(outcome):
         who = f"v{number}"
@@ -120,7 +122,7 @@ def test_closing_the_tab_frees_the_machine_within_a_round(echoing: tuple[str, in
     """Over the network: the run of a visitor who left ends, whether it computed or waited."""
     url, _ = echoing
 
-    async def story() -> list[dict[str, Any]]:
+    async def story() -> list[Event]:
         async with Visitor(url) as waiting, Visitor(url) as leaving:
             running = leaving.ask(asked("leaver", rounds=2000, each=0.25))
             async with aclosing(running):
@@ -200,8 +202,8 @@ def test_a_server_that_gets_a_stop_signal_ends(
         seconds = asyncio.run(story(url, process))
         until(lambda: not alive(began), f"the end of {began}")
     assert seconds < STOP_S * slowness()
-    left = [path for path in (log.parent / "uploads").rglob("*") if path.is_file()]
-    assert options or not left  # Ray's own handler may end a cluster's process first
+    # Ray's own handler may end a cluster's process first.
+    assert options or not files_in(log.parent / "uploads")
     text = log.read_text()[said:]
     assert "Traceback" not in text and "has been stopped" in text
 
@@ -221,7 +223,7 @@ def test_a_page_that_gets_a_stop_signal_while_it_starts_ends(tmp_path: Path, sec
         until(lambda: not alive(family), f"the end of {family}")
     text = (tmp_path / "log.txt").read_text()
     assert "Traceback" not in text and "Exception ignored" not in text, text
-    assert not [path for path in (tmp_path / "uploads").rglob("*") if path.is_file()]
+    assert not files_in(tmp_path / "uploads")
 
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:

@@ -21,7 +21,7 @@ from specvl_demo.ui import messages
 from specvl_demo.ui.page import startup
 from tests.robustness.support import answer, asks, fetch, streamed
 from tests.shared.server import server
-from tests.shared.visitor import Turned, Visitor, sentence
+from tests.shared.visitor import Event, Turned, Visitor, sentence
 
 SECRET = "correct-horse-battery"
 PROMPT = "what-nobody-else-may-read"
@@ -127,7 +127,7 @@ def test_an_answer_comes_whole_and_in_pieces_and_is_the_same(served: tuple[str, 
 def test_visitors_of_the_shipped_pair_get_what_they_would_get_alone(served: tuple[str, int]):
     """Four at once on real models, one with a clip, each with a seed: answers of a quiet hour."""
     url, _ = served
-    clip = {"path": str(ROOT / "examples" / "clip.webm"), "name": "clip.webm"}
+    clip = {"path": str(EXAMPLES / "clip.webm"), "name": "clip.webm"}
     requests = [
         {
             "pair": "pocket",
@@ -141,7 +141,7 @@ def test_visitors_of_the_shipped_pair_get_what_they_would_get_alone(served: tupl
         for seed in range(4)
     ]
 
-    async def together() -> list[list[dict[str, Any]]]:
+    async def together() -> list[list[Event]]:
         return await asyncio.gather(*(asks(url, one) for one in requests))
 
     alone = [asyncio.run(asks(url, request)) for request in requests]
@@ -214,7 +214,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
 
 @pytest.mark.slow
 def test_neither_passwords_nor_prompts_are_in_the_log(closed: Closed):
-    async def story() -> tuple[list[dict[str, Any]], str]:
+    async def story() -> tuple[list[Event], str]:
         with pytest.raises(Turned, match="Incorrect credentials"):
             await Visitor(closed.url, ("ann", "wrong")).__aenter__()
         async with Visitor(closed.url, ("bob", f"{SECRET}:2")) as bob:
@@ -236,9 +236,9 @@ def test_neither_passwords_nor_prompts_are_in_the_log(closed: Closed):
 @pytest.mark.skipif(not MOUNTS, reason="only root can mount a file system read-only")
 def test_a_read_only_file_system_is_enough(closed: Closed):
     """Everything is read-only but one small folder, which is full later, then read-only too."""
-    scene, clip = ((ROOT / "examples" / name).read_bytes() for name in ("scene.png", "clip.webm"))
+    scene, clip = ((EXAMPLES / name).read_bytes() for name in ("scene.png", "clip.webm"))
 
-    async def visit(refused: str | None) -> list[dict[str, Any]]:
+    async def visit(refused: str | None) -> list[Event]:
         """The events of a question about a picture and a clip, or nothing if no file is kept."""
         asked = {"pair": "pocket", "question": "?", "methods": ["sage"], "max_new_tokens": 2}
         async with Visitor(closed.url, ("ann", SECRET)) as visitor:

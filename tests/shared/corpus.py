@@ -98,19 +98,20 @@ def good_pictures() -> dict[str, bytes]:
     return files
 
 
-def grey_16bit(size: tuple[int, int] = SIZE) -> bytes:
+def grey_16bit() -> bytes:
     """A 16-bit grey PNG: left half a quarter of full scale, right half three quarters."""
-    values = np.full((size[1], size[0]), 16_384, np.uint16)
-    values[:, size[0] // 2 :] = 49_152
+    width, height = SIZE
+    values = np.full((height, width), 16_384, np.uint16)
+    values[:, width // 2 :] = 49_152
     return encode(Image.fromarray(values), "PNG")
 
 
-def write_clip(path: Path, codec: str = "mp4v", n_frames: int = 24, fps: float = 12.0) -> Path:
+def write_clip(path: Path, codec: str = "mp4v", n_frames: int = 24) -> Path:
     """A clip of `halves`, its red growing frame by frame, written by OpenCV."""
     import cv2
 
     width, height = 96, 64
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*codec), fps, (width, height))
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*codec), 12.0, (width, height))
     for index in range(n_frames):
         frame = np.zeros((height, width, 3), np.uint8)
         frame[:, : width // 2] = (0, 0, 255 * index // max(n_frames - 1, 1))
@@ -287,7 +288,7 @@ def too_large() -> Made:
     million = put(animated, at, _chunk(b"acTL", pack(">II", 1_000_000, 0)))
     yield "million_frames.png", million, "image", "picture"
     fat = pictures()["plain.jpg"]
-    yield "scans.jpg", scan_bomb(400), "image", "refused"
+    yield "scans.jpg", scan_bomb(), "image", "refused"
     yield "no_end_of_segments.jpg", b"\xff\xd8" + b"\xff\xe0\0\0" * 10_000_000, "image", "refused"
     yield "zeros_inside.jpg", fat[:20] + bytes(20_000_000) + fat[20:], "image", "refused"
 
@@ -452,11 +453,11 @@ def layouts() -> Iterator[tuple[str, bytes]]:
     yield "turned_by_the_camera.jpg", turned_photo + phone_clip(500_000)
 
 
-def scan_bomb(n: int = 400) -> bytes:
-    """A progressive JPEG that goes over its pixels that often: real scans, a few bytes each."""
+def scan_bomb() -> bytes:
+    """A progressive JPEG that goes over its pixels 400 times: real scans, a few bytes each."""
     whole = encode(halves(), "JPEG", progressive=True)
     last = whole.rindex(SCAN)
-    return whole[:last] + whole[last:-2] * n + whole[-2:]
+    return whole[:last] + whole[last:-2] * 400 + whole[-2:]
 
 
 FAMILIES = {

@@ -22,7 +22,7 @@ FURTHER = {
 }
 
 
-def drawn_sampling(rng: random.Random, temperature: float, share: float = 0.25) -> Sampling:
+def drawn_sampling(rng: random.Random, temperature: float, share: float) -> Sampling:
     """Return settings at this temperature, each of the others set with this probability."""
     names = [name for name in FURTHER if rng.random() < share]
     values = {name: FURTHER[name](rng) for name in names}

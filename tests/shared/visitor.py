@@ -142,7 +142,7 @@ def read(events: list[Event]) -> list[Record]:
     return [loads(json.dumps(e["record"])) for e in events if e["k"] in KINDS]
 
 
-def sentence(events: list[dict[str, Any]]) -> str | None:
+def sentence(events: list[Event]) -> str | None:
     """What a visitor was told went wrong."""
     return next((event["text"] for event in events if event["k"] == "error"), None)
 
@@ -153,7 +153,7 @@ def _object(answer: httpx.Response) -> Any:
     return answer.json()
 
 
-def _batches(message: dict[str, Any]) -> list[dict[str, Any]]:
+def _batches(message: dict[str, Any]) -> list[Event]:
     """The page's batches in a message of Gradio: whole the first time, then as a replacement."""
     if message["msg"] == "unexpected_error" or message.get("success") is False:
         raise Turned(str(message.get("message") or message.get("output")))

@@ -17,7 +17,7 @@ import torch
 
 from specvl_demo import places
 from specvl_demo.core.tree import chain, shape_of
-from specvl_demo.core.types import AuxRequest
+from specvl_demo.core.types import NO_AUX, AuxRequest
 from specvl_demo.decoders import kernels, packed_decoder, packed_linear
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.calibration import (
@@ -31,7 +31,7 @@ from specvl_demo.decoders.layer_stack import LayerWeights, takes_layers
 from specvl_demo.decoders.lean import LeanDecoder
 from specvl_demo.decoders.packed_decoder import PackedDecoder, RotatedDecoder
 from specvl_demo.decoders.packed_linear import PackedLinear, log_softmax, to_half
-from specvl_demo.decoders.sequence import prefill
+from specvl_demo.decoders.sequence import PrefilledSequence, prefill
 from specvl_demo.native import build_kernels
 from specvl_demo.native.build_kernels import LEVELS, SOURCE, CpuLevel
 from specvl_demo.vlm.encoder import VLM
@@ -174,17 +174,19 @@ def test_a_path_in_a_tree_has_the_bits_of_plain_steps(width: int, kind: str):
     check_path(own, 40, 1)
 
 
+def prefilled(decoder: LanguageBackend, aux_request: AuxRequest = NO_AUX) -> PrefilledSequence:
+    return prefill(decoder, [text_context(decoder, sample_ids(decoder, 40))], 0, aux_request)
+
+
 @run_here
 @torch.inference_mode()
 def test_what_is_captured_changes_no_bit():
     """Lanes whose drafters read the target's layers or attention continue as AR does."""
     own, by_torch = decoders(32, "float")
     every = AuxRequest(layers=(0, 1, 3), attention=(0, 2), rows=(-1, -3, 5))
-    ids = sample_ids(own, 40)
-    contexts = [[text_context(one, ids)] for one in (own, by_torch)]
-    plain, hidden, _ = prefill(own, contexts[0], 0)
-    sequence, same, kept = prefill(own, contexts[0], 0, every)
-    _, _, told = prefill(by_torch, contexts[1], 0, every)
+    plain, hidden, _ = prefilled(own)
+    sequence, same, kept = prefilled(own, every)
+    _, _, told = prefilled(by_torch, every)
     assert torch.equal(hidden, same)
     assert torch.equal(plain.cache.blocks[0], sequence.cache.blocks[0])
     assert kept.attention.keys() == {0, 2} and kept.layers.keys() == {0, 1, 3}
@@ -331,8 +333,8 @@ BUILT_FOR_RUNNING = tuple(flag for flag in build_kernels.FLAGS if flag not in ("
 EMULATED = f'-DEMULATED="{Path(__file__).with_name("emulated_tiles.h")}"'
 
 
-def hashes(level: CpuLevel, folder: Path, *more: str) -> list[str]:
-    """Return the lines that the program prints, built for a level."""
+def check_bits(level: CpuLevel, folder: Path, *more: str) -> None:
+    """Hold the lines that the program prints, built for a level, to those that are kept."""
     program, run = folder / level.name, []
     compiler = build_kernels._compiler()
     assert compiler is not None
@@ -348,7 +350,7 @@ def hashes(level: CpuLevel, folder: Path, *more: str) -> list[str]:
     command = [compiler, *options, "-o", str(program), str(PROGRAM), "-lm"]
     subprocess.run(command, check=True, capture_output=True)
     done = subprocess.run([*run, str(program)], check=True, capture_output=True, text=True)
-    return done.stdout.splitlines()
+    assert done.stdout.splitlines() == PROGRAM.with_suffix(".txt").read_text().splitlines()
 
 
 # Each is compiled for some seconds.
@@ -361,15 +363,13 @@ CASES = [
 @compiles
 @pytest.mark.parametrize("level", CASES)
 def test_every_processor_computes_the_same_bits(level: CpuLevel, tmp_path: Path):
-    expected = PROGRAM.with_suffix(".txt").read_text().splitlines()
-    assert hashes(level, tmp_path) == expected
+    check_bits(level, tmp_path)
 
 
 @compiles
 def test_matrix_tiles_compute_the_same_bits(tmp_path: Path):
     """What processors with AMX run, by the emulated instructions: few processors have it."""
-    expected = PROGRAM.with_suffix(".txt").read_text().splitlines()
-    assert hashes(build_kernels.cpu_levels()[-1], tmp_path, EMULATED) == expected
+    check_bits(build_kernels.cpu_levels()[-1], tmp_path, EMULATED)
 
 
 @run_here
@@ -489,11 +489,9 @@ def test_before_rounding_a_rotated_decoder_is_the_same_model(bias: bool, monkeyp
     plain = PackedDecoder(decoder, head)
     monkeypatch.setattr(packed_decoder, "PackedLinear", lambda w, *_, **__: PackedLinear(w))
     turned = RotatedDecoder(decoder, head)
-    ids = sample_ids(plain, 40)
-    contexts = [[text_context(one, ids)] for one in (plain, turned)]
     aux_request = AuxRequest(layers=(1,))
-    _, a, kept = prefill(plain, contexts[0], 0, aux_request)
-    _, b, mine = prefill(turned, contexts[1], 0, aux_request)
+    _, a, kept = prefilled(plain, aux_request)
+    _, b, mine = prefilled(turned, aux_request)
     assert torch.allclose(kept.layers[1], mine.layers[1], atol=1e-4)
     assert torch.allclose(plain.logits(a), turned.logits(b), atol=1e-3)
 

@@ -22,7 +22,7 @@ from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.route_filter import RouteFilter
 from specvl_demo.ui.serve.uploads import Uploads
 from tests.page.fake_page import Event, ThreadWorker, compute
-from tests.robustness.support import offered, streamed
+from tests.robustness.support import streamed
 
 COMPLETIONS = "/v1/chat/completions"
 
@@ -35,8 +35,9 @@ class Api:
         self.formats: list[str | None] = []
         uploads = Uploads(folder)
         queue = Queue(ThreadWorker(self._compute), limit_s=limit_s)
-        catalog = {"pairs": [offered("pocket", sage=True)]}
-        handlers = PageHandlers(catalog, queue, uploads, [folder])
+        methods = {"ar": True, "sage": True}
+        pocket = {"id": "pocket", "available": True, "reason": "", "methods": methods}
+        handlers = PageHandlers({"pairs": [pocket]}, queue, uploads, [folder])
         page = Starlette(routes=chat.routes(handlers))
         self._app = RouteFilter(page, uploads, [folder], 2**20)
 

@@ -65,16 +65,21 @@ def test_speedup_is_tau_over_rho():
     )
 
 
+def ending(lane: LaneRecords, **changes: object) -> LaneRecords:
+    """The same lane with another end."""
+    return lane._replace(end=replace(lane.end, **changes))
+
+
 def test_an_answer_timed_again_counts_all_its_seconds():
     """Two more runs of 0.4 s after one of 0.2 s: a third of the rate, and S is still τ / ρ."""
     lane, ar = chain_lane(), ar_lane()
-    again = lane._replace(end=replace(lane.end, again=[0.5, 0.5]))
+    again = ending(lane, again=[0.5, 0.5])
     beside = metrics.compare_with_ar(again, ar)
     assert beside.metrics.tokens_per_s == pytest.approx(3 * 7 / 1.2)
     assert beside.speedup_decode == pytest.approx(3.5 / sum(beside.rho.values())) == 35 * 0.08 / 2
     result = remarks.race_remarks([ar, again]).lanes["chain"]
     assert result.doubt is not None and result.doubt.tokens == 7  # AR's were timed once
-    ar = ar._replace(end=replace(ar.end, again=[0.56, 0.56]))
+    ar = ending(ar, again=[0.56, 0.56])
     result = remarks.race_remarks([ar, again]).lanes["chain"]
     assert result.doubt is None
 
@@ -306,7 +311,7 @@ def words_of(svg: str) -> str:
 def test_a_figure_holds_every_lane_and_doubtful_speedups_as_rough_ones():
     """With whole answers; a disturbed race has its reason."""
     bars = recorded("bars")
-    disturbed = [lane._replace(end=replace(lane.end, load=0.9)) for lane in bars]
+    disturbed = [ending(lane, load=0.9) for lane in bars]
     sound, rough = words_of(figure.race_svg(bars)), words_of(figure.race_svg(disturbed))
     for words in (sound, rough):
         assert all("".join(lane.text.split()) in words.replace(" ", "") for lane in bars)
@@ -319,7 +324,7 @@ def test_a_figure_holds_every_lane_and_doubtful_speedups_as_rough_ones():
 def test_a_figures_bars_are_as_long_as_the_times_that_it_tells():
     """Twice as long for the slowest lane, whose time fills the width, makes others half as long."""
     ar, lane = recorded("bars")
-    again = ar._replace(end=replace(ar.end, again=[3 * metrics.timings(ar)[0]]))
+    again = ending(ar, again=[3 * metrics.timings(ar)[0]])
     bar = r'x="([\d.]+)" y="\d+" width="[\d.]+" height="12"'
     last, half = (re.findall(bar, figure.race_svg([one, lane]))[-1] for one in (ar, again))
     assert float(last) - 20 == pytest.approx(2 * float(half) - 40, abs=0.2)
@@ -428,7 +433,7 @@ def test_a_target_is_as_sure_as_of_its_least_sure_word():
         assert values == sorted(set(values), reverse=True)
     assert confidence.WORDS[-1].prob == 0
     lane = answered([1.0])
-    lane = lane._replace(end=replace(lane.end, confidence=confidence.confidence(lane)))
+    lane = ending(lane, confidence=confidence.confidence(lane))
     assert "is fairly sure of its answer: 88 % of such" in confidence.confidence_sentence([lane])
 
 
@@ -451,7 +456,7 @@ def test_nothing_is_said_of_an_answer_unlike_those_that_were_calibrated():
 def test_what_the_target_thinks_stands_once_beside_the_figures_and_in_the_file():
     """As on the page, whose sentence it is; nothing where the records tell nothing."""
     lane = answered([0.9, 0.6])
-    told = lane._replace(end=replace(lane.end, confidence=confidence.confidence(lane)))
+    told = ending(lane, confidence=confidence.confidence(lane))
     share = round(100 * told.end.confidence.right)
     words = f"{share} % of such answers were right on photographs held out of its training."
     for lanes, times in (([told, told], 1), ([lane, lane], 0)):

@@ -6,7 +6,7 @@ import json
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.media import PLACE, VideoFrames
 from specvl_demo.methods.base import choose
 from specvl_demo.question import MAX_CHARACTERS, Question, Turn, find_file, parse_line, read
-from specvl_demo.records import Begin, Confidence, End, validate_trace
+from specvl_demo.records import Begin, Confidence, End, Record, validate_trace
 from specvl_demo.serving import session
 from specvl_demo.ui.serve import benches
 from specvl_demo.ui.serve.jobs import read_job
@@ -136,6 +136,12 @@ def test_words_behind_a_pictures_patches_are_no_patches():
     ]
 
 
+def race(models: Any, *methods: str, warmed: bool = True) -> Iterator[Record]:
+    request = ask(models.target, tiny_prompt())
+    choices = [choose(method) for method in methods]
+    return session.race(SimpleNamespace(models=models), request, choices, warmed)
+
+
 def test_warm_up_and_race_share_encodings_and_prefills(models: object, monkeypatch):
     """Two lanes: one vision pass a model, one prefill, in the warm-up; the race finds them, and
     what times short answers again has another prefill.
@@ -150,8 +156,7 @@ def test_warm_up_and_race_share_encodings_and_prefills(models: object, monkeypat
             return run(*words)
 
         monkeypatch.setattr(owner, name, counted)
-    loaded, asked = SimpleNamespace(models=models), ask(target, tiny_prompt())
-    records = list(session.race(loaded, asked, [choose("ar"), choose("chain")]))
+    records = list(race(models, "ar", "chain", warmed=False))
     assert passes == {"tiny target encode": 1, "tiny drafter encode": 1, "tiny target prefill": 2}
     assert [record.totals.n_tokens for record in records if isinstance(record, End)] == [24, 24]
     assert all(record.prefill_s > 0 for record in records if isinstance(record, Begin))
@@ -159,42 +164,33 @@ def test_warm_up_and_race_share_encodings_and_prefills(models: object, monkeypat
 
 def test_a_short_answer_is_decoded_again_until_it_can_be_timed(models: object, monkeypatch):
     """24 tokens once more, unseen; only the seconds are told. Beside AR, and within a second."""
-    loaded, request = SimpleNamespace(models=models), ask(models.target, tiny_prompt())
-
-    def race(*names: str) -> list[Any]:
-        return list(session.race(loaded, request, list(map(choose, names)), warmed=True))
-
-    lanes = validate_trace(race("ar", "chain"))
+    lanes = validate_trace(race(models, "ar", "chain"))
     assert [len(lane.end.again) for lane in lanes] == [1, 1]
     assert all(lane.end.again[0] > 0 for lane in lanes)
-    (alone,) = validate_trace(race("chain"))
+    (alone,) = validate_trace(race(models, "chain"))
     assert alone.end.again == [] and alone.token_ids == lanes[1].token_ids
     monkeypatch.setattr(session, "AGAIN_S", 0.0)
-    assert [lane.end.again for lane in validate_trace(race("ar", "chain"))] == [[], []]
+    assert [lane.end.again for lane in validate_trace(race(models, "ar", "chain"))] == [[], []]
 
 
 def test_every_lane_ends_with_what_its_whole_records_say_of_its_answer(models: object, monkeypatch):
     told = Confidence("unsure", 0.6, 0.5)
     folded = []
     monkeypatch.setattr(session, "confidence", lambda lane: folded.append(lane) or told)
-    loaded, asked = SimpleNamespace(models=models), ask(models.target, tiny_prompt())
-    running = session.race(loaded, asked, [choose("ar"), choose("chain")], warmed=True)
-    race = session.Race(running, threading.Lock())
-    assert [lane.end.confidence for lane in race.lanes] == [told, told]
+    ran = session.Race(race(models, "ar", "chain"), threading.Lock())
+    assert [lane.end.confidence for lane in ran.lanes] == [told, told]
     by_name = {lane.begin.lane: lane for lane in folded}
-    for lane in race.lanes:
+    for lane in ran.lanes:
         assert by_name[lane.begin.lane].token_ids == lane.token_ids and lane.token_ids
 
 
 def test_rounds_note_how_busy_others_keep_the_machine(models: object, monkeypatch):
     """Now and then, so that a saved race shows what the page showed while it ran."""
     monkeypatch.setattr(session.MachineLoad, "others_share", lambda self: 0.5)
-    loaded, asked = SimpleNamespace(models=models), ask(models.target, tiny_prompt())
 
     def noted(every_s: float) -> list[object]:
         monkeypatch.setattr(session, "LOAD_EVERY_S", every_s)
-        records = session.race(loaded, asked, [choose("ar")], warmed=True)
-        return [round_.notes.get("load") for round_ in rounds_of(records)]
+        return [round_.notes.get("load") for round_ in rounds_of(race(models, "ar"))]
 
     assert set(noted(-1.0)) == {0.5} and set(noted(60.0)) == {None}
 

@@ -197,8 +197,8 @@ def lookup(prompt: list[int]) -> tuple[NgramDrafter, list[int]]:
     return drafter, drafts(drafter, prompt[-1])
 
 
-def drafts(drafter: NgramDrafter, root: int, gamma: int = 4) -> list[int]:
-    tree = Chain(ChainSettings(gamma)).propose(drafter, torch.tensor([root]), 99)
+def drafts(drafter: NgramDrafter, root: int) -> list[int]:
+    tree = Chain(ChainSettings(4)).propose(drafter, torch.tensor([root]), 99)
     return tree.tokens[1:].tolist()
 
 
