@@ -144,10 +144,15 @@ def reload(page) -> None:
     ready(page)
 
 
+def press(page, name: str, exact: bool = False) -> None:
+    """Click a button of the page, or of a part of it."""
+    page.get_by_role("button", name=name, exact=exact).click()
+
+
 def save(page, choice: str) -> None:
     """Choose something of the menu of what can be saved."""
-    page.get_by_role("button", name="Save", exact=True).click()
-    page.get_by_role("button", name=choice).click()
+    press(page, "Save", exact=True)
+    press(page, choice)
 
 
 def note_sent(page) -> None:

@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 
 from specvl_demo.places import EXAMPLES
 from tests.contract.test_cli import FIELDS, RACE_FIELDS
-from tests.page.conftest import LIVE, note_sent, ready, reload
+from tests.page.conftest import LIVE, note_sent, press, ready, reload
 from tests.page.test_files import PNG
 from tests.page.test_race import FINISHED, begin_long_run, choose, run_race
 
@@ -49,14 +49,14 @@ def test_a_pasted_picture_another_and_a_clip_in_one_message(opened, tmp_path: Pa
 def test_a_picture_from_the_camera_or_why_there_is_none(opened, tmp_path: Path):
     """The camera's dialog shows what it sees; one press adds the picture; the camera is let go.
     Where a picture cannot come in, a sentence says why and what else there is."""
-    opened.get_by_role("button", name="Camera", exact=True).click()
+    press(opened, "Camera", exact=True)
     dialog = opened.get_by_role("dialog", name="Camera")
     expect(dialog.locator("video")).to_be_visible()
     opened.wait_for_function("document.querySelector('dialog[open] video')?.videoWidth > 0")
     opened.evaluate(
         "window.track = document.querySelector('dialog[open] video').srcObject.getTracks()[0]"
     )
-    dialog.get_by_role("button", name="Take the picture").click()
+    press(dialog, "Take the picture")
     expect(thumbs(opened).locator("img")).to_have_attribute("alt", "camera.jpg")
     opened.wait_for_function("document.querySelector('.vl-thumbs li:last-child img').naturalWidth")
     expect(dialog).to_have_count(0)
@@ -64,7 +64,7 @@ def test_a_picture_from_the_camera_or_why_there_is_none(opened, tmp_path: Path):
     opened.evaluate(
         "() => { navigator.mediaDevices.getUserMedia = () => Promise.reject(new Error('no')); }"
     )
-    opened.get_by_role("button", name="Camera", exact=True).click()
+    press(opened, "Camera", exact=True)
     note = opened.locator(".vl-media-note")
     expect(note).to_have_text(
         "No camera could be used. Allow it for this page, or upload a picture."
@@ -80,49 +80,48 @@ def test_ask_again_edit_and_clear(opened):
     """A follow-up adds a turn; asked again; edited, the rest is dropped; in a conversation Enter
     goes on with it. What is sent is tested in tests/js/form.test.js.
     """
+    question = opened.locator("#vl-question")
     run_race(opened)
-    opened.locator("#vl-question").fill("And below it?")
+    question.fill("And below it?")
     opened.get_by_label("Ask as a follow-up").check()
     expect(opened.locator(".vl-turn")).to_contain_text(
         "Continues the conversation, with 1 earlier question and 1 picture."
     )
     expect(opened.locator("label[for=vl-question]")).to_have_text("Follow-up")
     expect(opened.locator(".vl-stage")).not_to_have_class(re.compile("outdated"))
-    opened.locator("#vl-question").press("Enter")
+    question.press("Enter")
     expect(opened.locator(".vl-turns li")).to_have_count(1)
     opened.wait_for_function(f"!specvl.form.running && {FINISHED}")
     expect(opened.locator(".vl-turns li")).to_be_in_viewport()
-    opened.locator("#vl-question").fill("And its size?")
+    question.fill("And its size?")
     expect(opened.locator(".vl-turn")).to_contain_text("2 earlier questions and 1 picture")
-    opened.locator("#vl-question").fill("And below it?")
-    opened.get_by_role("button", name="Ask a follow-up").click()
+    question.fill("And below it?")
+    press(opened, "Ask a follow-up")
     expect(opened.locator(".vl-turns li")).to_have_count(2)
     expect(opened.locator(".vl-notice")).to_contain_text("Type your next question and press Run.")
-    expect(opened.locator("#vl-question")).to_be_focused()
-    expect(opened.locator("#vl-question")).to_have_attribute(
-        "placeholder", "Ask about the same pictures"
-    )
+    expect(question).to_be_focused()
+    expect(question).to_have_attribute("placeholder", "Ask about the same pictures")
     note_sent(opened)
-    opened.get_by_role("button", name="Ask question 2 again").click()
+    press(opened, "Ask question 2 again")
     opened.wait_for_function("window.sent")
     opened.wait_for_function("!specvl.form.running")
     sent = opened.evaluate("window.sent")
     assert sent["question"] == "And below it?" and len(sent["history"]) == 1
-    opened.get_by_role("button", name="Edit question 1").click()
-    expect(opened.locator("#vl-question")).to_have_value("What is in the picture?")
-    expect(opened.locator("#vl-question")).to_be_focused()
+    press(opened, "Edit question 1")
+    expect(question).to_have_value("What is in the picture?")
+    expect(question).to_be_focused()
     expect(thumbs(opened)).to_have_count(1)
     expect(opened.locator(".vl-conversation")).to_be_hidden()
     run_race(opened)
-    opened.locator("#vl-question").fill("And its colour?")
-    opened.get_by_role("button", name="Ask a follow-up").click()
-    expect(opened.locator("#vl-question")).to_have_value("And its colour?")  # typed already
+    question.fill("And its colour?")
+    press(opened, "Ask a follow-up")
+    expect(question).to_have_value("And its colour?")  # typed already
     expect(thumbs(opened)).to_have_count(0)  # they are in the conversation
-    opened.get_by_role("button", name="New conversation").click()
+    press(opened, "New conversation")
     expect(thumbs(opened)).to_have_count(1)  # to be asked about anew
     expect(opened.locator(".vl-conversation")).to_be_hidden()
     assert opened.evaluate("specvl.form.request.history") == []
-    expect(opened.locator("#vl-question")).to_have_attribute("placeholder", "Describe the picture.")
+    expect(question).to_have_attribute("placeholder", "Describe the picture.")
 
 
 def test_another_question_or_none_is_asked_by_itself(opened):
@@ -152,7 +151,7 @@ def test_another_question_or_none_is_asked_by_itself(opened):
     question.press("Enter")
     expect(opened.locator(".vl-conversation")).to_be_hidden()
     expect(opened.locator(".vl-question")).to_have_text("Describe the picture.")
-    opened.get_by_role("button", name="Ask a follow-up").click()
+    press(opened, "Ask a follow-up")
     expect(opened.locator(".vl-turns b")).to_have_text("Describe the picture.")
     expect(untyped).to_have_class(re.compile("keys"))
 
@@ -171,8 +170,8 @@ def test_a_new_picture_begins_a_new_conversation_unless_one_says_otherwise(opene
         sent = opened.evaluate("window.sent")
         assert [item["name"] for item in sent["media"]] == ["new.png"]
         assert len(sent["history"]) == int(keep)
-    opened.get_by_role("button", name="New conversation").click()
-    opened.get_by_role("button", name="Remove new.png").click()
+    press(opened, "New conversation")
+    press(opened, "Remove new.png")
     opened.locator("#vl-question").fill("What is the capital of France?")
     run_race(opened)
     sent = opened.evaluate("window.sent")

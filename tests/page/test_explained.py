@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tests.page.conftest import DESKTOP, PHONE, ZOOMED
+from tests.page.conftest import DESKTOP, PHONE, ZOOMED, press
 from tests.page.made_up import DOUBTFUL
 from tests.page.test_race import CHANGED, FINISHED, choose, drawn, finish_replay, run_race
 
@@ -168,7 +168,7 @@ def test_what_if_follows_its_sliders(opened):
     formula = opened.locator(".vl-whatif-formula").inner_text()
     tau, v, gamma, c, s = (float(number) for number in re.findall(r"\d+\.?\d*", formula))
     assert tau / (v + gamma * c) == pytest.approx(s, rel=0.03)
-    opened.get_by_role("button", name="As recorded").click()
+    press(opened, "As recorded")
     expect(value.nth(2)).to_have_text(measured)
     spoken = re.compile(r"times at \d+")
     expect(opened.locator(".vl-whatif .vl-plot")).to_have_attribute("aria-label", spoken)
@@ -213,12 +213,15 @@ def test_methods_are_in_sight_and_one_too_many_says_why_not(opened):
 
 
 def test_a_methods_hint_goes_with_the_focus_and_the_choice_that_it_was_of(opened):
-    hint = opened.locator(".vl-method-note")
-    opened.locator(".vl-ask [data-method=sage] input").check()
+    hint, sage = (
+        opened.locator(".vl-method-note"),
+        opened.locator(".vl-ask [data-method=sage] input"),
+    )
+    sage.check()
     expect(hint).to_contain_text("SAGE: ")
     opened.locator("[data-example=scene]").click()
     expect(hint).to_have_text("")
-    opened.locator(".vl-ask [data-method=sage] input").focus()
+    sage.focus()
     expect(hint).to_contain_text("SAGE: ")
     opened.locator("#vl-question").focus()
     expect(hint).to_have_text("")
@@ -229,7 +232,7 @@ def test_five_papers_are_chosen_in_one_press_and_race(opened):
     and tells what they have in common once; on a phone the plain lane and the one in focus stay in
     sight of each other.
     """
-    opened.get_by_role("button", name="Choose all five papers").click()
+    press(opened, "Choose all five papers")
     assert not opened.evaluate("specvl.form.running")
     opened.locator("#vl-run").click()
     opened.wait_for_function("specvl.race.meta.source === 'live'")
@@ -349,7 +352,7 @@ def test_the_race_is_in_sight_at_twice_the_size_and_a_phone_opens_a_sheet(opened
     box = sheet.bounding_box()
     assert box["y"] + box["height"] >= PHONE["height"] - 1 and box["y"] > 200
     assert token.bounding_box()["y"] + 20 < box["y"]
-    opened.get_by_role("button", name="Close the inspector").click()
+    press(opened, "Close the inspector")
     expect(sheet).to_be_hidden()
     opened.locator(".vl-lane.focused .vl-text").focus()
     opened.keyboard.press("ArrowRight")
@@ -369,7 +372,7 @@ def test_the_race_is_in_sight_at_twice_the_size_and_a_phone_opens_a_sheet(opened
     )
     assert not small, small
     opened.evaluate("scrollTo(0, document.body.scrollHeight)")
-    opened.get_by_role("button", name="Your picture").click()
+    press(opened, "Your picture")
     expect(opened.locator("#vl-question")).to_be_in_viewport()
     expect(opened.get_by_role("button", name="Upload")).to_be_focused()
 
@@ -411,7 +414,7 @@ def test_a_race_plays_as_a_story_step_by_step(opened):
     """
     finish_replay(opened)
     headline = opened.locator(".vl-says .vl-headline").inner_text()
-    opened.get_by_role("button", name="Explain this race").click()
+    press(opened, "Explain this race")
     story = opened.get_by_role("dialog", name="The race as a story")
     caption, text = story.locator(".vl-story-caption"), story.locator(".vl-story-text").first
     expect(story).to_contain_text("What is in the picture?")
@@ -452,7 +455,7 @@ def test_a_race_plays_as_a_story_step_by_step(opened):
 def test_a_race_fills_the_screen_and_is_played_by_keys(opened):
     """From round to round, with the plain lane's place in the leader's text, until Escape."""
     finish_replay(opened)
-    opened.get_by_role("button", name="Full screen").click()
+    press(opened, "Full screen")
     room = opened.get_by_role("dialog", name="The race over the whole screen")
     start = room.get_by_role("button", name="Start")
     for _ in range(2):  # as at first, so after it has played out
@@ -500,7 +503,7 @@ def test_a_trace_on_this_server_has_an_address_and_stands_alone_in_a_frame(opene
 def test_a_follow_up_opens_the_folded_form_of_a_phone(opened):
     opened.set_viewport_size(PHONE)
     run_race(opened)
-    opened.get_by_role("button", name="Ask a follow-up").click()
+    press(opened, "Ask a follow-up")
     expect(opened.locator("#vl-question")).to_be_focused()
     expect(opened.locator("#vl-question")).to_be_in_viewport()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from specvl_demo.places import ROOT
-from tests.page.conftest import ready, reload, save
+from tests.page.conftest import press, ready, reload, save
 from tests.page.test_race import finish_replay, run_race, unfold
 
 PNG = (
@@ -95,7 +95,8 @@ def test_a_link_restores_the_settings(opened):
 
     A changed value is marked and counted; one press puts it back. Bounds hold.
     """
-    opened.locator("#vl-question").fill("Wie viele Sterne? ★")
+    question = opened.locator("#vl-question")
+    question.fill("Wie viele Sterne? ★")
     opened.locator("[data-method=sage] input").check()
     unfold(opened)
     panel = opened.locator(".vl-settings details").first
@@ -106,12 +107,12 @@ def test_a_link_restores_the_settings(opened):
     gamma.blur()
     expect(gamma).to_have_value(gamma.get_attribute("max"))
     expect(panel.locator(".vl-param.changed")).to_have_count(1)
-    panel.get_by_role("button", name="Reset draft length γ").click()
+    press(panel, "Reset draft length γ")
     expect(gamma).to_have_value(preset)
     expect(panel.locator(".vl-param.changed")).to_have_count(0)
     other = int(preset) + 1  # another than the preset, whichever that is
     gamma.fill(str(other))
-    opened.locator("#vl-question").click()
+    question.click()
     save(opened, "A link to these settings")
     opened.wait_for_function("location.hash.length > 20")
     link = opened.evaluate("location.href")
@@ -119,7 +120,7 @@ def test_a_link_restores_the_settings(opened):
     opened.goto("about:blank")
     opened.goto(link)
     ready(opened)
-    expect(opened.locator("#vl-question")).to_have_value("Wie viele Sterne? ★")
+    expect(question).to_have_value("Wie viele Sterne? ★")
     request = opened.evaluate("specvl.form.request")
     assert request["methods"] == ["tabed", "sage"] and request["media"] == media
     assert request["settings"]["tabed"] == {"gamma": other}
@@ -159,7 +160,7 @@ def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
     opened.locator("#vl-run").click()  # never without a picture that somebody meant to show
     expect(opened.locator(".vl-notice")).to_contain_text("Remove it to run without it")
     assert not opened.evaluate("specvl.form.running")
-    opened.get_by_role("button", name="Remove notes.txt").click()
+    press(opened, "Remove notes.txt")
     expect(refused.locator("li")).to_have_count(0)
     (tmp_path / "text.png").write_text("hello")
     opened.locator("#vl-files").set_input_files(tmp_path / "text.png")

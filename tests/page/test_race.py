@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.conftest import second_try
-from tests.page.conftest import LIVE, note_sent
+from tests.page.conftest import LIVE, note_sent, press
 from tests.page.made_up import BUSY, LONG
 from tests.shared.server import SHOWN
 
@@ -262,7 +262,7 @@ def test_a_visitor_sees_other_programs_while_the_race_runs(opened):
     expect(opened.locator(".vl-says .vl-headline")).to_contain_text("; timing disturbed")
     note_sent(opened)
     opened.evaluate(f"specvl.form.request.sampling.max_new_tokens = {LONG}")
-    opened.get_by_role("button", name="Race again at once, without drawing").click()
+    press(opened, "Race again at once, without drawing")
     opened.wait_for_function("specvl.form.running && specvl.race.list[1]?.tokens.length")
     assert opened.evaluate("window.sent.hz") == 1
     assert not opened.locator(".vl-lane .tk[data-i]").count()
@@ -529,9 +529,9 @@ def test_replay_runs_at_true_speeds_with_pause_and_scrub(opened):
     told = opened.evaluate(early, head)
     assert 0 < told < whole[0]
     expect(opened.locator(".vl-lane[data-lane='0'] [data-i]")).to_have_count(told)
-    opened.get_by_role("button", name="Play the race again").click()
+    press(opened, "Play the race again")
     opened.wait_for_function("(t) => specvl.race.head > t", arg=head)
-    opened.get_by_role("button", name="Pause").click()
+    press(opened, "Pause")
     stands = opened.evaluate("specvl.race.head")
     opened.wait_for_timeout(200)
     assert opened.evaluate("specvl.race.head") == stands

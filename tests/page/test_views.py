@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from specvl_demo.places import ROOT
 from specvl_demo.report import trace
-from tests.page.conftest import note_sent, reload
+from tests.page.conftest import note_sent, press, reload
 from tests.page.test_files import PNG
 from tests.page.test_race import FINISHED, finish_replay
 
@@ -27,7 +27,7 @@ def test_all_rounds_stand_in_a_table_below_the_tree(opened):
     opened.get_by_text("All rounds", exact=True).click()
     rounds = opened.evaluate("specvl.race.focused.rounds.length")
     expect(opened.locator(".vl-rounds tbody tr")).to_have_count(rounds)
-    opened.get_by_role("button", name="Round 4", exact=True).click()
+    press(opened, "Round 4", exact=True)
     expect(opened.locator(".vl-facts").first).to_contain_text("round 4 ")
     expect(opened.locator(".vl-rounds tr.current th")).to_have_text("4")
 
@@ -65,7 +65,7 @@ def test_another_candidate_is_taken_and_run_on_from_beside_the_original(opened):
     same = "same answer from the given beginning on"
     for said in (".vl-says .vl-headline", ".vl-verdict"):
         expect(opened.locator(said)).to_contain_text(same)
-    original.get_by_role("button", name="Back to the original").click()
+    press(original, "Back to the original")
     expect(opened.locator(".vl-original")).to_have_count(0)
     assert opened.evaluate("specvl.race.lanes.get('tabed').text") == text
 
@@ -251,5 +251,5 @@ def test_learn_has_a_lesson_for_every_method(opened):
     expect(opened.locator("#lesson-lvspec")).to_contain_text("tolerates position shifts")
     others = opened.evaluate("specvl.catalog.methods.length - 5")
     expect(opened.locator("#lesson-others dt")).to_have_count(others)
-    opened.get_by_role("button", name="Watch “scene”").click()
+    press(opened, "Watch “scene”")
     expect(opened.get_by_role("tabpanel", name="Race")).to_be_visible()

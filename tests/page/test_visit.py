@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from specvl_demo.places import ROOT
 from specvl_demo.records import gather_lanes, loads
-from tests.page.conftest import LIVE, PHONE, note_sent, ready, reload, save
+from tests.page.conftest import LIVE, PHONE, note_sent, press, ready, reload, save
 from tests.page.made_up import LONG
 from tests.page.test_race import FINISHED, begin_long_run, choose, drawn, finish_replay, run_race
 
@@ -190,12 +190,13 @@ def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opene
     forgotten."""
     opened.locator("#vl-files").set_input_files(ROOT / "examples" / "cat.jpg")
     expect(opened.locator(".vl-thumbs img")).to_have_attribute("alt", "cat.jpg")
-    opened.locator("#vl-question").fill("What is new?")
+    question = opened.locator("#vl-question")
+    question.fill("What is new?")
     opened.locator("[data-method=sage] input").check()
     run_race(opened)
     answers = opened.evaluate("specvl.race.list.map((lane) => lane.text)")
     reload(opened)
-    expect(opened.locator("#vl-question")).to_have_value("What is new?")
+    expect(question).to_have_value("What is new?")
     assert opened.evaluate("specvl.form.request.media.map((m) => m.name)") == ["cat.jpg"]
     assert opened.evaluate("specvl.race.list.map((lane) => lane.text)") == answers
     expect(opened.locator(".vl-stage")).not_to_have_class(re.compile("outdated"))
@@ -209,7 +210,7 @@ def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opene
     follow.click()
     reload(opened)
     expect(follow).to_be_hidden()  # it is a turn of the conversation already
-    opened.locator("#vl-question").fill("And its colour?")
+    question.fill("And its colour?")
     note_sent(opened)
     run_race(opened)
     (turn,) = opened.evaluate("window.sent.history")
@@ -229,7 +230,7 @@ def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opene
     )
     expect(follow).to_be_hidden()
     opened.get_by_text(re.compile(r"Your races \(\d\) and traces")).click()
-    opened.get_by_role("button", name="Forget my races and my form").click()
+    press(opened, "Forget my races and my form")
     expect(opened.locator(".vl-runs").last.locator(".vl-run")).to_have_count(0)
 
 
@@ -295,7 +296,7 @@ def test_views_have_addresses_and_back_works(opened, url: str):
     expect(opened.get_by_role("tab", name="Race")).to_have_attribute("aria-selected", "true")
     dark = "document.body.classList.contains('dark')"
     before = opened.evaluate(dark)
-    opened.get_by_role("button", name="Light or dark").click()
+    press(opened, "Light or dark")
     opened.goto(f"{url}/#compare")
     reload(opened)
     expect(opened.get_by_role("tabpanel", name="Compare")).to_be_visible()
@@ -336,7 +337,7 @@ def test_back_closes_what_lies_over_the_page(opened):
     finish_replay(opened)
     dialog = opened.locator("dialog[open]")
     for leave in (opened.go_back, lambda: opened.keyboard.press("Escape")):
-        opened.get_by_role("button", name="Explain this race").click()
+        press(opened, "Explain this race")
         expect(dialog).to_have_count(1)
         leave()
         expect(dialog).to_have_count(0)
