@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from specvl_demo.core.engine import Parts, SharedPrefill
+from specvl_demo.core.engine import SharedPrefill
 from specvl_demo.core.types import Drafter, LaneStart, Prompt
-from specvl_demo.core.verification import LosslessVerifier
 from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
 from specvl_demo.methods.heads.files import canonical_tensor_name
 from specvl_demo.records import Round
+from tests.fakes import parts
 from tests.shared.tiny import VOCAB, ask, ids_of, rounds_of, run_lane
 
 D, FFN, N_DRAFT = 64, 96, 40
@@ -179,6 +179,5 @@ def decode(
     target: object, drafter: Drafter | None, policy: object, prompt: Prompt, **changes: object
 ) -> tuple[list[int], list[Round]]:
     """A whole answer, and its rounds."""
-    parts = Parts("head", "head", True, {}, drafter or Drafter(), policy, LosslessVerifier())
-    rounds = rounds_of(run_lane(parts, ask(target, prompt, **changes)))
+    rounds = rounds_of(run_lane(parts(drafter, policy), ask(target, prompt, **changes)))
     return ids_of(rounds), rounds

@@ -129,15 +129,15 @@ def test_packed_weights_are_refused_before_anything_is_fetched(monkeypatch):
 
 def test_a_verdict_is_a_methods_and_counts_no_other_drafter(monkeypatch):
     """What needs no small drafter runs where that one would not fit; packed, all of it does."""
-    can = False
+    can, served = False, [find(name) for name in ("qwen2.5-vl-7b", "qwen2-vl-7b", "qwen3-vl-8b")]
     monkeypatch.setattr(fitting, "_has_bitsandbytes", lambda: can)
-    for pair in (find("qwen2.5-vl-7b"), find("qwen2-vl-7b"), find("qwen3-vl-8b")):
+    for pair in served:
         light = {"ar", "ngram", *(role for role in pair.drafters if role == "hivis")}
         told = {name: choosing.place_method(pair, name, L4) for name in (*light, "sage")}
         assert {name for name, verdict in told.items() if verdict.ok} == light
         assert all(told[name].plan.dtype == "bfloat16" for name in light)
     can = True
-    for pair in (find("qwen2.5-vl-7b"), find("qwen2-vl-7b"), find("qwen3-vl-8b")):
+    for pair in served:
         verdict = choosing.place_method(pair, "sage", L4)
         assert verdict.ok and verdict.plan.quantised == "4bit" and "4-bit weights" in verdict.reason
         assert choosing.place_method(pair, "ar", L4).plan.quantised == "none"

@@ -11,9 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from specvl_demo.core.engine import Lane, Parts, SharedPrefill
+from specvl_demo.core.engine import Lane, SharedPrefill
 from specvl_demo.core.types import AuxRequest, Context, Encoded, Prefill, Prompt, Vocabulary
-from specvl_demo.core.verification import LosslessVerifier
 from specvl_demo.decoders.output_head import LogProbabilities, OutputHead
 from specvl_demo.methods.base import Models
 from specvl_demo.methods.policies import (
@@ -38,6 +37,7 @@ from specvl_demo.methods.views import (
 from specvl_demo.records import Span
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
+from tests.fakes import parts
 from tests.shared.heads import decode
 from tests.shared.refusals import refuses
 from tests.shared.tiny import IMAGE, VOCAB, ask, tiny_llava, tiny_prompt
@@ -89,8 +89,7 @@ def test_after_every_round_it_stands_where_a_fresh_one_would(
     heard = []
     extend = drafter.extend
     drafter.extend = lambda tokens, parents: heard.append(extend(tokens, parents)) or heard[-1]
-    parts = Parts("m", "m", True, {}, drafter, POLICIES[policy](), LosslessVerifier())
-    lane = Lane("l", parts, SharedPrefill(ask(target, prompt)))
+    lane = Lane("l", parts(drafter, POLICIES[policy]()), SharedPrefill(ask(target, prompt)))
     lane.begin()
     answer = []
     while not lane.done:
