@@ -26,14 +26,21 @@ def setting(
     help: str,
     low: float | None = None,
     high: float | None = None,
-    choices: Mapping[str, str] | None = None,
     last: bool = False,
-    title: str = "",
-    auto: float = 0.0,
+    **more: Any,
 ) -> Any:
-    """Declare a field of a `Settings` class.
+    """Declare a field of a `Settings` class. more: Of a `Param`."""
+    if "auto" in more:
+        help += "; auto: as many as pay on this machine"
+    about = {"help": help, "low": low, "high": high, "last": last, **more}
+    return field(default=default, metadata=about, kw_only=last)
 
-    Args:
+
+@dataclass(frozen=True)
+class Param:
+    """One number or choice that a part accepts: a field of its settings, as data.
+
+    Attributes:
         low, high: Inclusive bounds of a number.
         choices: All allowed values of a text, with what the page calls them.
         last: Shown after the others, and keyword-only.
@@ -41,22 +48,6 @@ def setting(
         auto: If it may be AUTO, what is assumed then (`tree_size.FIXED`); then it is a number of a
             policy's nodes.
     """
-    help += "; auto: as many as pay on this machine" * bool(auto)
-    about = {
-        "help": help,
-        "low": low,
-        "high": high,
-        "choices": choices or {},
-        "last": last,
-        "title": title,
-        "auto": auto,
-    }
-    return field(default=default, metadata=about, kw_only=last)
-
-
-@dataclass(frozen=True)
-class Param:
-    """One number or choice that a part accepts: a field of its settings, as data."""
 
     name: str
     default: Value

@@ -9,7 +9,6 @@ exactly. Then what methods note of their rounds, and what a round costs.
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import fields
 from functools import cache
 from typing import Any
 
@@ -87,20 +86,20 @@ def drawn(rng: random.Random) -> Choice:
     settings["views"] = "+".join(views)
     settings |= CLOSED.get(settings["verifier"], {})
     for slot, name in [("policy", settings["policy"]), *(("views", view) for view in views)]:
-        for field in fields(PARTS[slot][name].settings):
-            low, high, choices = (field.metadata[key] for key in ("low", "high", "choices"))
-            if field.name in settings or rng.random() < 0.5:
+        for param in PARTS[slot][name].settings.params():
+            low, high = param.low, param.high
+            if param.name in settings or rng.random() < 0.5:
                 continue
-            if field.metadata["auto"] and rng.random() < 0.3:
-                settings[field.name] = "auto"
-            elif choices:
-                settings[field.name] = rng.choice(list(choices))
-            elif isinstance(field.default, bool):
-                settings[field.name] = rng.random() < 0.5
-            elif isinstance(field.default, int) and low is not None:
-                settings[field.name] = rng.randint(int(low), max(int(low), min(int(high), 9)))
-            elif isinstance(field.default, float) and low is not None and high is not None:
-                settings[field.name] = round(rng.uniform(low, min(high, 1.0)), 2)
+            if param.auto and rng.random() < 0.3:
+                settings[param.name] = "auto"
+            elif param.choices:
+                settings[param.name] = rng.choice(list(param.choices))
+            elif isinstance(param.default, bool):
+                settings[param.name] = rng.random() < 0.5
+            elif isinstance(param.default, int) and low is not None:
+                settings[param.name] = rng.randint(int(low), max(int(low), min(int(high), 9)))
+            elif isinstance(param.default, float) and low is not None and high is not None:
+                settings[param.name] = round(rng.uniform(low, min(high, 1.0)), 2)
     if settings["drafter"] in ("small", "self"):
         settings["draws"] = rng.choice(("argmax", "shared"))
     return choose("custom", settings)
