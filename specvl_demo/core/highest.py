@@ -27,7 +27,8 @@ def topk(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if k == 1:
         at = argmax(rows)[:, None]
         return rows.gather(-1, at), at
-    if not _searches_by_blocks(rows):
+    n = rows.shape[-1]
+    if n < _LONG or n % _BLOCK or rows.ndim != 2 or rows.device.type != "cpu":
         top = rows.topk(k, dim=-1)
         return top.values, top.indices
     blocks = rows.unflatten(-1, (-1, _BLOCK))
@@ -35,8 +36,3 @@ def topk(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     among = blocks.gather(1, chosen[..., None].expand(-1, -1, _BLOCK)).flatten(1)
     values, at = among.topk(k)
     return values, chosen.gather(1, at // _BLOCK) * _BLOCK + at % _BLOCK
-
-
-def _searches_by_blocks(rows: Tensor) -> bool:
-    long = rows.shape[-1] >= _LONG and rows.shape[-1] % _BLOCK == 0
-    return long and rows.ndim == 2 and rows.device.type == "cpu"

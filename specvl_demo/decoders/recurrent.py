@@ -90,7 +90,7 @@ class RecurrentDecoder(HFDecoder):
         mask = None
         if size > 1 and cache.length:
             mask = chain(size - 1).mask(cache.length, self.dtype, self.device)
-        cache.record_inputs(x, positions)
+        cache.inputs.append((x, positions))
         hidden = super().forward(replace(call, x=x, positions=positions, mask=mask))
         cache.seen = cache.length
         return hidden
@@ -105,6 +105,7 @@ class RecurrentCache(KVCache):
     and at a snapshot.
 
     seen: Rows that the states have absorbed.
+    inputs: Of the forwards since the snapshot, with their positions.
     """
 
     branches = False
@@ -115,7 +116,7 @@ class RecurrentCache(KVCache):
         self._linear = [i for i, layout in enumerate(layers) if not layout.heads]
         self._snapshot: list[Any] = [LinearAttentionLayer() for _ in self._linear]
         self.seen = self._snapshot_rows = self._decided = 0
-        self._inputs: list[tuple[Tensor, Tensor]] = []
+        self.inputs: list[tuple[Tensor, Tensor]] = []
         self._restore_states()
 
     def mark_committed(self) -> None:
@@ -124,7 +125,7 @@ class RecurrentCache(KVCache):
         if self.seen == self.length > self._snapshot_rows:
             self._snapshot = [deepcopy(self._states[i]) for i in self._linear]
             self._snapshot_rows = self.length
-            self._inputs = []
+            self.inputs = []
 
     def rewind(self) -> tuple[Tensor, Tensor, int] | None:
         """Return inputs [1, r, D] and positions of rows that must be replayed, and how many of them
@@ -140,17 +141,12 @@ class RecurrentCache(KVCache):
         if rows < 0:
             raise ValueError(f"states of {start} rows cannot go back to {self.length}")
         self._restore_states()
-        inputs = self._inputs
-        self._inputs = []
+        inputs, self.inputs = self.inputs, []
         self.length = self.seen = start
         if not rows:
             return None
         x, positions = zip(*inputs)
         return torch.cat(x, 1)[:, :rows], torch.cat(positions, -1)[..., :rows], min(rows, decided)
-
-    def record_inputs(self, x: Tensor, positions: Tensor) -> None:
-        """Record the rows that run now; kept until a snapshot includes them."""
-        self._inputs.append((x, positions))
 
     def copy(self, room: int, shapes: Sequence[StepShape] = ()) -> KVCache:
         twin = super().copy(room, shapes)
@@ -158,7 +154,7 @@ class RecurrentCache(KVCache):
         self.mark_committed()
         twin._snapshot = self._snapshot
         twin._snapshot_rows = self._snapshot_rows
-        twin._inputs = [*self._inputs]
+        twin.inputs = [*self.inputs]
         twin.seen = -1
         twin._decided = twin.length
         return twin

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -66,12 +65,24 @@ def serve_page(
         shutil.rmtree(folder, ignore_errors=True)
         startup.exit_process()
 
+    def stop(number: int, _: Any) -> None:
+        """End the server, runs first. Visitors still connected after STOP_S are dropped, and what
+        is still running is cut off: a cluster's actors would take too long.
+
+        Raises nothing: an exception may get lost where a garbage collection was interrupted.
+        """
+        signal.signal(number, signal.SIG_IGN)
+        last = threading.Timer(STOP_S, leave)
+        last.daemon = True
+        last.start()
+        stopping.put(number)
+
     stopping = SimpleQueue[int]()
     with closing(make()) as worker:
         if threading.current_thread() is threading.main_thread():
             # Here, not above, since Ray handles them too.
             for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, partial(stop_server, leave, stopping))
+                signal.signal(number, stop)
         handlers = PageHandlers(
             catalog.build_catalog(pair),
             Queue(worker, max_waiting, limit_s),
@@ -104,19 +115,6 @@ def serve_page(
         stopping.get()
     gr.close_all(verbose=False)
     leave()
-
-
-def stop_server(leave: Callable[[], None], stopping: SimpleQueue[int], number: int, _: Any) -> None:
-    """End the server, runs first. Visitors still connected after STOP_S are dropped, and what is
-    still running is cut off: a cluster's actors would take too long.
-
-    Raises nothing: an exception may get lost where a garbage collection was interrupted.
-    """
-    signal.signal(number, signal.SIG_IGN)
-    last = threading.Timer(STOP_S, leave)
-    last.daemon = True
-    last.start()
-    stopping.put(number)
 
 
 def own_host_names(host: str, share: bool) -> list[str]:

@@ -83,7 +83,7 @@ class PageResponse:
         if message["type"] == "http.response.start":
             status = 413 if self._excess else message["status"]
             if sentence := self._excess or self.sentences.get(status):
-                await self._send_instead(status, sentence)
+                await self.send_sentence(status, sentence)
                 return
             self._started = True
             self.status = message["status"]
@@ -97,7 +97,7 @@ class PageResponse:
 
     async def send_sentence(self, status: int, sentence: str) -> None:
         """Respond with a sentence, in the form in which the route's clients read a refusal."""
-        self._started = True
+        self._started = self._replaced = True
         self.status = status
         refusal = openai_error(status, sentence) if self.openai else {"detail": sentence}
         body = orjson.dumps(refusal)
@@ -112,9 +112,9 @@ class PageResponse:
             if not self._replaced:
                 await self.deliver({"type": "http.response.body", "body": b""})
         elif self._excess:
-            await self._send_instead(413, self._excess)
+            await self.send_sentence(413, self._excess)
         else:
-            await self._send_instead(500, messages.BY_STATUS[500])
+            await self.send_sentence(500, messages.BY_STATUS[500])
 
     def limit_body(self, receive: Receive, max_bytes: int, sentence: str) -> Receive:
         """Receive a form's body until it exceeds the limit or the client has gone: its reader then
@@ -133,10 +133,6 @@ class PageResponse:
             return message
 
         return counted
-
-    async def _send_instead(self, status: int, sentence: str) -> None:
-        self._replaced = True
-        await self.send_sentence(status, sentence)
 
 
 def openai_error(status: int, sentence: str, name: str | None = None) -> dict[str, Any]:
