@@ -405,9 +405,7 @@ def test_an_upload_that_is_cut_leaves_no_file(tmp_path: Path, caplog: Any):
 
 def refusal(serving: PageHandlers, path: str, caller: Caller) -> str:
     """Why a race is not shared."""
-    with pytest.raises(ValueError) as refused:
-        serving.export_race({"path": path}, caller)
-    return str(refused.value)
+    return refuses("", serving.export_race, {"path": path}, caller)
 
 
 def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch):

@@ -255,5 +255,5 @@ def test_a_hub_without_an_answer_ends_the_fetch_in_a_sentence(silent: bool, said
         )
         monkeypatch.setattr(loading, "HUB_S", 0.5)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        with pytest.raises(ValueError, match=f"nobody/nothing could not be loaded: the hub {said}"):
-            loading.fetch_repo("nobody/nothing", lambda _: None)
+        sentence = f"nobody/nothing could not be loaded: the hub {said}"
+        refuses(sentence, loading.fetch_repo, "nobody/nothing", lambda _: None)

@@ -125,8 +125,8 @@ def test_a_drafter_with_its_own_cut_says_where_its_tokens_belong():
     context = FullView().build_context(encoded, eyes, None)
     assert context.index.max() < len(mine) and (context.index.diff() >= 0).all()
     assert torch.equal(mine.visual[context.index], theirs.visual[:-1])
-    with pytest.raises(ValueError, match="guided=false"):
-        PrunedView(PrunedSettings(0.5, 0.5), layers=(0,)).build_context(encoded, eyes, None)
+    guided = PrunedView(PrunedSettings(0.5, 0.5), layers=(0,))
+    refuses("guided=false", guided.build_context, encoded, eyes, None)
     pruned = PrunedView(PrunedSettings(0.5, 0.5)).build_context(encoded, eyes, None)
     assert pruned.index.max() < len(mine)
 

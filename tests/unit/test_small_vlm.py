@@ -214,8 +214,8 @@ def test_captions_stand_where_their_pictures_stood(monkeypatch):
 def test_a_drafter_that_reads_only_text_writes_no_captions():
     blind = SimpleNamespace(name="a language model", sees=False)
     models = Models(SimpleNamespace(), {"small": blind}, {"caption": (6,), "describe": (7,)})
-    with pytest.raises(ValueError, match=r"a language model reads only text .* leave the view"):
-        CAPTION.build(models, CAPTION.settings())
+    said = "a language model reads only text .* leave the view"
+    refuses(said, CAPTION.build, models, CAPTION.settings())
 
 
 def test_pooling_takes_every_picture_by_itself_and_odd_grids_too():
@@ -288,5 +288,6 @@ def test_guided_pruning_asks_the_target_for_its_attention():
     view = pruned(layers=(2, 5))
     assert view.aux_request.attention == (2, 5) and view.aux_request.rows[-1] == -1
     assert pruned().aux_request == AuxRequest()
-    with pytest.raises(ValueError, match=r"layers \[2, 5\].*guided=false"):
-        view.build_context(prompt("tvvvt"), EYES, asked(prompt("tvvvt")))
+    encoded = prompt("tvvvt")
+    said = r"layers \[2, 5\].*guided=false"
+    refuses(said, view.build_context, encoded, EYES, asked(encoded))
