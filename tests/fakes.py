@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from specvl_demo.core.engine import Parts
 from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import (
     NO_AUX,
@@ -21,8 +20,6 @@ from specvl_demo.core.types import (
     Scores,
     Vocabulary,
 )
-from specvl_demo.core.verification import LosslessVerifier
-from specvl_demo.methods.ar import OneNode
 
 
 class FakeClock:
@@ -125,10 +122,3 @@ class TableDrafter(Drafter):
 
 
 TABLE_PROMPT = Prompt(torch.tensor([0, 0]), torch.zeros(2, dtype=torch.bool), {}, text="?")
-
-
-def parts(drafter: object | None = None, policy: object | None = None) -> Parts:
-    """A strict lane's parts."""
-    return Parts(
-        "fake", "fake", True, {}, drafter or Drafter(), policy or OneNode(), LosslessVerifier()
-    )

@@ -26,8 +26,8 @@ from specvl_demo.methods.policies import Chain, ChainSettings, StaticTree
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMSession, VLMTarget
 from tests.cuda import Launches, OnDeviceOnly
-from tests.fakes import TableDrafter, parts
-from tests.shared.tiny import EOS, ask, ids_of, run_lane, tiny_llava, tiny_prompt
+from tests.fakes import TableDrafter
+from tests.shared.tiny import EOS, ask, ids_of, parts, run_lane, tiny_llava, tiny_prompt
 
 
 class Walk(NamedTuple):

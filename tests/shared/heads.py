@@ -15,8 +15,7 @@ from specvl_demo.methods.heads.blocks import Geometry
 from specvl_demo.methods.heads.checkpoints import FORMATS, Head
 from specvl_demo.methods.heads.files import canonical_tensor_name
 from specvl_demo.records import Round
-from tests.fakes import parts
-from tests.shared.tiny import VOCAB, ask, ids_of, rounds_of, run_lane
+from tests.shared.tiny import VOCAB, ask, ids_of, parts, rounds_of, run_lane
 
 D, FFN, N_DRAFT = 64, 96, 40
 """Widths of heads, and the words of an EAGLE-3 head's vocabulary."""

@@ -7,11 +7,10 @@ import pytest
 
 
 def refuses(sentence: str, call: Callable[..., Any], *arguments: Any, **options: Any) -> str:
-    """Check that a call raises ValueError, and that its sentence, which it returns, is one line and
-    has this pattern.
+    """Check that a call raises ValueError, with a sentence on one line that has this pattern, which
+    is returned.
     """
     with pytest.raises(ValueError, match=sentence) as refusal:
         call(*arguments, **options)
-    said = str(refusal.value)
-    assert "\n" not in said
-    return said
+    assert "\n" not in str(refusal.value)
+    return str(refusal.value)

@@ -8,7 +8,9 @@ import torch
 
 from specvl_demo.core.detokenizer import TokenTexts
 from specvl_demo.core.engine import Lane, Parts, Request, SharedPrefill, race
-from specvl_demo.core.types import Prompt
+from specvl_demo.core.types import Drafter, Policy, Prompt
+from specvl_demo.core.verification import LosslessVerifier
+from specvl_demo.methods.ar import OneNode
 from specvl_demo.records import Record, Round, Span
 
 VOCAB, EOS, IMAGE = 160, 2, 3
@@ -102,6 +104,13 @@ def ask(target: object, prompt: Prompt, **changes: object) -> Request:
     """A request with plain settings."""
     request = Request("test", prompt, target, TokenTexts(spell), max_new_tokens=24)
     return replace(request, **changes)
+
+
+def parts(drafter: Drafter | None = None, policy: Policy | None = None) -> Parts:
+    """A strict lane's parts."""
+    return Parts(
+        "fake", "fake", True, {}, drafter or Drafter(), policy or OneNode(), LosslessVerifier()
+    )
 
 
 def run_lane(parts: Parts, request: Request) -> list[Record]:

@@ -26,10 +26,10 @@ from specvl_demo.methods.sage import EntropyTree, SageSettings
 from specvl_demo.options import Sampling
 from specvl_demo.records import Begin, Round
 from specvl_demo.report import tables
-from tests.fakes import TABLE_PROMPT, TableDrafter, TableTarget, parts
+from tests.fakes import TABLE_PROMPT, TableDrafter, TableTarget
 from tests.shared.refusals import refuses
 from tests.shared.samplings import drawn_sampling
-from tests.shared.tiny import ask, ids_of, rounds_of, run_lane
+from tests.shared.tiny import ask, ids_of, parts, rounds_of, run_lane
 
 V = 8
 # After token i the target says i + 1, and 0 after the last.

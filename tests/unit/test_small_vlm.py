@@ -37,10 +37,9 @@ from specvl_demo.methods.views import (
 from specvl_demo.records import Span
 from specvl_demo.vlm.encoder import VLM
 from specvl_demo.vlm.target import VLMTarget
-from tests.fakes import parts
 from tests.shared.heads import decode
 from tests.shared.refusals import refuses
-from tests.shared.tiny import IMAGE, VOCAB, ask, tiny_llava, tiny_prompt
+from tests.shared.tiny import IMAGE, VOCAB, ask, parts, tiny_llava, tiny_prompt
 
 POLICIES = {
     "chain": lambda: Chain(ChainSettings(4)),
@@ -214,8 +213,8 @@ def test_captions_stand_where_their_pictures_stood(monkeypatch):
 def test_a_drafter_that_reads_only_text_writes_no_captions():
     blind = SimpleNamespace(name="a language model", sees=False)
     models = Models(SimpleNamespace(), {"small": blind}, {"caption": (6,), "describe": (7,)})
-    said = "a language model reads only text .* leave the view"
-    refuses(said, CAPTION.build, models, CAPTION.settings())
+    sentence = "a language model reads only text .* leave the view"
+    refuses(sentence, CAPTION.build, models, CAPTION.settings())
 
 
 def test_pooling_takes_every_picture_by_itself_and_odd_grids_too():
@@ -289,5 +288,5 @@ def test_guided_pruning_asks_the_target_for_its_attention():
     assert view.aux_request.attention == (2, 5) and view.aux_request.rows[-1] == -1
     assert pruned().aux_request == AuxRequest()
     encoded = prompt("tvvvt")
-    said = r"layers \[2, 5\].*guided=false"
-    refuses(said, view.build_context, encoded, EYES, asked(encoded))
+    sentence = r"layers \[2, 5\].*guided=false"
+    refuses(sentence, view.build_context, encoded, EYES, asked(encoded))
