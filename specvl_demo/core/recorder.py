@@ -51,7 +51,7 @@ class Recorder:
     """
 
     def __init__(
-        self, token_texts: TokenTexts, before: int, full: bool, stop: Sequence[str] = ()
+        self, token_texts: TokenTexts, before: int, full: bool, stop: Sequence[str]
     ) -> None:
         self._word = token_texts.display_text
         self._detokenizer = Detokenizer(token_texts, before, stop)

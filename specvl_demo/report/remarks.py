@@ -81,11 +81,6 @@ class Doubt:
     load: float | None = None
     about: float | None = None
 
-    @property
-    def rough_speedup(self) -> str | None:
-        """The speedup as every reader is told it; None if there is none."""
-        return None if self.about is None else rough_factor(self.about)
-
 
 Change = tuple[int, int, int, int]
 """Tokens [start, stop) of AR's answer, and those of the lane's in their place."""
@@ -184,7 +179,7 @@ def told_speedup(lane: LaneRecords, lanes: Sequence[LaneRecords]) -> str | None:
     if ar is None or lane is ar or _why_cut(lanes):
         return None
     if doubt := timing_doubt(lane, ar):
-        return doubt.rough_speedup
+        return None if doubt.about is None else rough_factor(doubt.about)
     speedup = compare_with_ar(lane, ar).speedup_decode
     return None if speedup is None else f"{fixed(speedup, 2)}×"
 

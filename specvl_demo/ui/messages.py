@@ -108,7 +108,7 @@ def error_event(sentence: str, code: Code | None = None) -> dict[str, Any]:
 class Refusal(ValueError):
     """What a program is told of a run that cannot continue. status: As in HTTP."""
 
-    def __init__(self, sentence: str, code: Code | None = None) -> None:
+    def __init__(self, sentence: str, code: Code | None) -> None:
         super().__init__(sentence)
         # Programs retry after a 503, so it is used only if that helps.
         self.status = {"busy": 503, None: 400}.get(code, 500)

@@ -82,7 +82,7 @@ class ProcessWorker(Worker):
     """
 
     def __init__(
-        self, first_pair: str | None = None, open_compute: Callable[..., Compute] = open_job_runner
+        self, first_pair: str | None, open_compute: Callable[..., Compute] = open_job_runner
     ) -> None:
         self._open = partial(open_compute, first_pair)
         self._sending = threading.Lock()
