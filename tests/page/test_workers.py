@@ -23,7 +23,7 @@ from specvl_demo.ui.serve.queue import Queue
 from specvl_demo.ui.serve.workers import ProcessWorker
 from specvl_demo.ui.serve.zerogpu import ZeroGpuWorker, estimate_lease_s
 from tests.conftest import second_try
-from tests.page.fake_page import Played, compute, started
+from tests.page.fake_page import Event, Played, compute, started
 from tests.robustness.support import Guest
 from tests.shared.server import run_python
 
@@ -140,12 +140,15 @@ def test_a_parcel_carries_files_to_another_machine(tmp_path: Path):
     assert first.suffix == ".mp4" and first.read_bytes() == b"bb"
 
 
+Compute = Callable[[Job], Iterator[Event]]
+
+
 def lend(asked: list[Any]) -> Callable[..., Any]:
     """What `spaces.GPU` is where it lends: a decorator with a duration, around a generator."""
 
     def decorator(duration: Callable[[Job], int]) -> Callable[..., Any]:
-        def lent(compute: Callable[[Job], Iterator[Any]]) -> Callable[[Job], Iterator[Any]]:
-            def call(job: Job) -> Iterator[Any]:
+        def lent(compute: Compute) -> Compute:
+            def call(job: Job) -> Iterator[Event]:
                 asked.append(duration(job))
                 yield from compute(job)
 
@@ -156,13 +159,11 @@ def lend(asked: list[Any]) -> Callable[..., Any]:
     return decorator
 
 
-def slowly(job: Job) -> Iterator[dict[str, Any]]:
+def slowly(job: Job) -> Iterator[Event]:
     yield from compute(job, bool)
 
 
-def space(
-    compute: Callable[[Job], Iterator[Any]] = slowly, pair: str = "light"
-) -> tuple[Queue, list[int]]:
+def space(compute: Compute = slowly, pair: str = "light") -> tuple[Queue, list[int]]:
     """The line before a Space, and the seconds that each run requests."""
     asked = []
     return Queue(ZeroGpuWorker(pair, lend(asked), compute, EACH_S)), asked
@@ -175,25 +176,25 @@ def test_a_space_lends_a_gpu_for_each_run_as_long_as_it_needs():
     assert visitor.kinds("begin", "round", "end") == ["begin", *["round"] * 5, "end"]
     assert asked == [estimate_lease_s(job(5), EACH_S)]
     short, long = (estimate_lease_s(job(max_new_tokens=n), EACH_S) for n in (32, 1024))
-    assert 10 < short < long <= 80
+    assert 10 < short < long <= 60
     small, large = (zerogpu.max_token_s(pairs.find(name)) for name in ("photo", "llava-1.5-7b"))
     assert small < large / 2
 
 
 def test_answers_that_no_call_has_time_for_are_cut_and_it_is_said():
-    """The requested time stays within a day's 120 s, of which the half card counts 1.5 times."""
+    """The requested time stays within a day's 120 s, of which a whole card counts twice."""
     heard = []
 
-    def short(asked: Job) -> Iterator[dict[str, Any]]:
+    def short(asked: Job) -> Iterator[Event]:
         heard.append(asked)
         yield from slowly(replace(asked, question=Question("rounds=2")))
 
     queue, seconds = space(short)
     visitor = Visitor(queue, replace(job(max_new_tokens=400), lanes=(("ar", {}),) * 5))
     visitor.until("done")
-    assert heard[0].question.max_new_tokens == 220 and seconds[0] <= 80
-    (error,) = [event["text"] for event in visitor.events if event["k"] == "error"]
-    assert error == messages.ONLY_SO_MANY.format(n=220, asked=400, seconds=80)
+    assert heard[0].question.max_new_tokens == 140 and seconds[0] <= 60
+    (error,) = visitor.of("error")
+    assert error["text"] == messages.ONLY_SO_MANY.format(n=140, asked=400, seconds=60)
 
 
 def test_a_lent_run_ends_at_stop_with_what_it_had():
@@ -207,7 +208,7 @@ def test_a_lent_run_ends_at_stop_with_what_it_had():
     assert end.stop == "cancelled" and end.totals.n_rounds == len(visitor.kinds("round")) < 500
 
 
-def out_of_quota(job: Job) -> Iterator[dict[str, Any]]:
+def out_of_quota(job: Job) -> Iterator[Event]:
     raise RuntimeError("You have exceeded your GPU quota")
     yield {}
 
