@@ -123,7 +123,7 @@ class KVCache:
             data[0].index_copy_(2, self.at, keys)
             data[1].index_copy_(2, self.at, values)
             return data[0], data[1]
-        end = self._end_row(keys.shape[2])
+        end = self.require_room(keys.shape[2])
         data[0, :, :, self.length : end].copy_(keys)
         data[1, :, :, self.length : end].copy_(values)
         end = self.buffer_rows if self.whole else end
@@ -134,7 +134,7 @@ class KVCache:
 
         Slices once for all layers, for forwards that cannot afford one slicing per layer.
         """
-        end, (data,) = self._end_row(k), self.blocks
+        end, (data,) = self.require_room(k), self.blocks
         slots = data[:, :, :, :, self.length : end]
         read = data[:, :, :, :, :end]
         return KVSlots(slots.unbind(0), read[:, 0].unbind(0), read[:, 1].unbind(0))
@@ -144,13 +144,17 @@ class KVCache:
         for data in self.blocks:
             data[:, :, :, :, self.length :].zero_()
 
-    def require_room(self, k: int) -> None:
-        """Raise ValueError unless there is room for k more rows."""
-        self._end_row(k)
+    def require_room(self, k: int) -> int:
+        """Return where k more rows end; ValueError unless there is room for them."""
+        if self.length + k > self.room:
+            raise ValueError(
+                f"the cache has room for {self.room} rows; {self.length} + {k} do not fit"
+            )
+        return self.length + k
 
     def advance(self, k: int) -> None:
         """Count k rows that all layers have written."""
-        self.length = self._end_row(k)
+        self.length = self.require_room(k)
 
     def truncate(self, length: int) -> None:
         """Remove rows from `length` on."""
@@ -190,10 +194,3 @@ class KVCache:
     def empty_like(self, room: int, shapes: Sequence[StepShape] = ()) -> KVCache:
         """Return an empty cache of this kind."""
         return type(self)(self.layouts, self.batch, room, self.blocks[0].dtype)
-
-    def _end_row(self, k: int) -> int:
-        if self.length + k > self.room:
-            raise ValueError(
-                f"the cache has room for {self.room} rows; {self.length} + {k} do not fit"
-            )
-        return self.length + k

@@ -180,7 +180,9 @@ def race(
                 sure = confidence(folded[record.lane]._replace(end=record))
                 used = {"load": load.others_share(), "watching": load.watchers_share()}
                 record = changed(record, confidence=sure, **used)
-                if len(choices) > 1 and "ar" in folded and _is_short(record):
+                # Too few tokens to be timed by decoding the answer once.
+                few = record.stop in WHOLE and 0 < record.totals.n_tokens < TIMED_TOKENS
+                if few and len(choices) > 1 and "ar" in folded:
                     short[record.lane] = record
                     continue
             # Only where a row has the same bits on any number of threads, and only for steps: how
@@ -192,11 +194,6 @@ def race(
         again = _decode_again(loaded, shared, choices, short)
     for name, end in short.items():
         yield changed(end, again=again[name])
-
-
-def _is_short(end: End) -> bool:
-    """Whether a whole answer has too few tokens to be timed by decoding it once."""
-    return end.stop in WHOLE and 0 < end.totals.n_tokens < TIMED_TOKENS
 
 
 def _decode_again(

@@ -47,7 +47,12 @@ def load_model(folder: Path, plan: LoadPlan, name: str, sees: bool = True) -> nn
     elif plan.device != "cpu":
         place = {"device_map": {"": plan.device}}
     if plan.quantised != "none" and not plan.in_own_layout:
-        place["quantization_config"] = _bitsandbytes_config(plan)
+        place["quantization_config"] = BitsAndBytesConfig(
+            load_in_8bit=plan.quantised == "8bit",
+            load_in_4bit=plan.quantised == "4bit",
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_compute_dtype=getattr(torch, plan.dtype),
+        )
     with outlines.load_errors(name), outlines.quiet(), _weight_by_weight():
         loaded, report = outlines.auto_class(sees).from_pretrained(
             folder,
@@ -153,13 +158,3 @@ def free_unused() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-
-
-def _bitsandbytes_config(plan: LoadPlan) -> BitsAndBytesConfig:
-    if plan.quantised == "8bit":
-        return BitsAndBytesConfig(load_in_8bit=True)
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type="nf4",
-        bnb_4bit_compute_dtype=getattr(torch, plan.dtype),
-    )

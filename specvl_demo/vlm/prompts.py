@@ -66,7 +66,10 @@ class PromptBuilder:
         # Visual tokens of a picture that represent words about it, not places in it.
         self._words: int = getattr(model.config.vision_config, "word_rows", 0)
         self.context = context_length(model.config)
-        marks = {word for word in self._tokenizer.get_added_vocab() if not _is_plain_text(word)}
+        # An added token of letters and digits is text, merged for brevity: a space inserted into it
+        # would change the text that the model reads.
+        added = self._tokenizer.get_added_vocab()
+        marks = {word for word in added if not word.replace(" ", "").isalnum()}
         self._special = sorted({*self._tokenizer.all_special_tokens, *marks}, key=len, reverse=True)
         # Families without a video processor get a clip as pictures in order.
         self._films = getattr(processor, "video_processor", None) is not None
@@ -309,14 +312,6 @@ def with_prefix(inputs: dict[str, Any], prefix: Sequence[int]) -> dict[str, Any]
         else value
         for name, value in inputs.items()
     }
-
-
-def _is_plain_text(added: str) -> bool:
-    """Whether an added token is ordinary text, merged for brevity, and no special mark.
-
-    A space inserted into it would change the text that the model reads.
-    """
-    return added.replace(" ", "").isalnum()
 
 
 def _clip_metadata(clip: VideoFrames) -> dict[str, Any]:

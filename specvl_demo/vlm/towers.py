@@ -39,7 +39,12 @@ def make_lean(model: PreTrainedModel) -> None:
         if _takes_windows(part):
             configs[id(part.config)] = part.config
         embed = getattr(part, "proj", None)
-        if isinstance(embed, nn.Conv3d) and _is_patchwise(embed):
+        if (
+            isinstance(embed, nn.Conv3d)
+            and embed.groups == 1
+            and not any(embed.padding)
+            and embed.stride == embed.kernel_size
+        ):
             part.proj = _PatchEmbedding(embed)
     if configs:
         AttentionInterface.register(_ATTENTION, _window_attention)
@@ -58,11 +63,6 @@ class _PatchEmbedding(nn.Module):
 
     def forward(self, patches: Tensor) -> Tensor:
         return F.linear(patches.flatten(1), self.weight.flatten(1), self.bias)
-
-
-def _is_patchwise(convolution: nn.Conv3d) -> bool:
-    plain = convolution.groups == 1 and not any(convolution.padding)
-    return plain and convolution.stride == convolution.kernel_size
 
 
 def _takes_windows(part: nn.Module) -> bool:

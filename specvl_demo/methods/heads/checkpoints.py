@@ -187,12 +187,12 @@ def check_fit(
         return form.of_target(tensors, settings, source, width)
     refuse_unserved(settings, source, form.title)
     shapes = _check_names(form, tensors, source)
-    trained_width = _width(tensors)
+    trained_width = tensors["layers.0.mlp.down_proj.weight"].shape[0]
     if trained_width != width:
         raise ValueError(
             f"{source} is {form.title} for targets of width {trained_width}, not {width}"
         )
-    geometry = _geometry(tensors, settings, source)
+    geometry = _geometry(tensors, settings, source, width)
     _check_shapes(shapes, tensors, geometry, vocab, source)
     return geometry
 
@@ -263,12 +263,7 @@ def _check_names(form: HeadFormat, tensors: Tensors, source: str) -> Shapes:
     return shapes
 
 
-def _width(tensors: Tensors) -> int:
-    return tensors["layers.0.mlp.down_proj.weight"].shape[0]
-
-
-def _geometry(tensors: Tensors, settings: JsonObject, source: str) -> Geometry:
-    width = _width(tensors)
+def _geometry(tensors: Tensors, settings: JsonObject, source: str, width: int) -> Geometry:
     heads = settings.get("num_attention_heads")
     if not isinstance(heads, int):
         raise ValueError(

@@ -167,12 +167,6 @@ class JobRunner:
             loading.free_unused()  # only now is everything released that the run held
             yield problem
 
-    def drop_pair(self) -> None:
-        """Give up the loaded pair, its graphs too."""
-        if self._loaded is not None:
-            self._loaded.release_caches()
-        self._loaded = None
-
     def has_loaded(self, pair: pairs.PairSpec, roles: list[pairs.Role], options: Options) -> bool:
         here = self._pair_in_memory(pair, options)
         return here is not None and {*roles} <= {*here.models.drafters}
@@ -197,7 +191,9 @@ class JobRunner:
             if here and placement.plan == here.plan and {*loaded} <= {*placement.roles}:
                 loader.load_drafters(here, placement.roles, tell)
             else:
-                self.drop_pair()  # its memory is needed
+                if self._loaded is not None:  # its memory is needed, and its graphs'
+                    self._loaded.release_caches()
+                self._loaded = None
                 self._options = options
                 here = self._loaded = loader.load_pair(pair, None, tell, options, placement)
         return here
