@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
-from specvl_demo.core.tree import DraftTree, chain
+from specvl_demo.core.tree import DraftTree, chain, shape_of
 from specvl_demo.core.types import LaneStart, Prefill, Scores, Verdict
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.methods.base import METHODS, Models, build_parts, choose
@@ -334,12 +334,9 @@ def test_a_tree_says_what_its_chains_say(kind: str, deep: VLMTarget, tmp_path: P
         first += len(level)
     log_probs = torch.cat(rows)
     for node in range(len(parents)):
-        path = [node]
-        while parents[path[-1]] >= 0:
-            path.append(parents[path[-1]])
         alone = FeatureDrafter(head)
         begun(deep, alone, tiny_prompt())
-        for i, at in enumerate(path[::-1]):
+        for i, at in enumerate(shape_of(tuple(parents)).path(node)):
             last = alone.extend(tokens[at : at + 1], (i - 1,))
         assert_close(log_probs[node], last[0], atol=2e-4, rtol=2e-4)
 
