@@ -39,12 +39,14 @@ def race_page(
         names: What methods call their notes; without them their numbers stand as in the trace.
     """
     first = lanes[0].begin
+    notes = [note for lane in lanes for round_ in lane.rounds for note in round_.notes.items()]
+    numbers = {key: key for key, value in notes if type(value) in (int, float)}
     title = first.notes.question or "A race"
     context = {
         "facts": tables.run_facts(first),
         "earlier": [{"question": question, "answer": answer} for question, answer in earlier],
         "compared": msgspec.to_builtins(remarks.race_remarks(lanes)),
-        "notes": names,
+        "notes": numbers if names is None else names,
         "sure": confidence.SENTENCES,
         "rules": remarks.RULES,
     }

@@ -77,8 +77,7 @@ class Page {
     const { api, catalog, form, followUps, stage } = this;
     const on = {
       save: (as) => this.sharing.save(as),
-      saves: () =>
-        Object.keys(W.run.saveAs).filter((as) => as !== 'race' || this.sharing.traceAddress),
+      saves: () => Object.keys(W.run.saveAs).filter((as) => as !== 'race' || this.race.meta.from),
       follow: () => followUps.follow(),
       undrawn: () => form.run({ undrawn: true }),
       back: () => followUps.back(),

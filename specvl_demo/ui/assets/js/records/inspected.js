@@ -111,19 +111,13 @@ function chartedNoteNames(lane) {
   return Object.fromEntries(own.map(({ path, name }) => [path.slice('notes.'.length), name]));
 }
 
-/** Names by key for notes that are numbers: the keys. */
-const plainNames = (notes) => {
-  const numbers = Object.keys(notes).filter((key) => typeof notes[key] === 'number');
-  return Object.fromEntries(numbers.map((key) => [key, key]));
-};
-
 /** A round's notes that have a name, here or in charts, as [name, value, why]; of lists over nodes that of `node`. */
 export function noted(lane, { notes }, names, node = null) {
   const { nodes, why = {} } = notes;
   /** Whether a value has an entry for every drafted node. */
   const over = (value) =>
     node !== null && Array.isArray(nodes) && Array.isArray(value) && value.length === nodes.length;
-  const all = { ...chartedNoteNames(lane), ...(names ?? plainNames(notes)) };
+  const all = { ...chartedNoteNames(lane), ...names };
   return Object.entries(notes)
     .filter(([key]) => Object.hasOwn(all, key))
     .map(([key, value]) => [key, over(value) ? value[nodes.indexOf(node)] : value])

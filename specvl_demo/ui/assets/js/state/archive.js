@@ -49,9 +49,8 @@ export class Archive extends Emitter {
   }
 
   /** Open a trace from disk, or `from` an address on this server. Returns what is wrong with it.
-   *  @param {File | undefined} file @param {string} [from] */
+   *  @param {File} file @param {string} [from] */
   async open(file, from) {
-    if (!file) return '';
     const compared = await this.compared(file);
     const problem = compared.problem ? W.trace.wrong(file.name, compared.problem) : '';
     this.emit('problem', problem);

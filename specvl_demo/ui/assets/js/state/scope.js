@@ -33,12 +33,11 @@ export function scope({ catalog, request }) {
 
 /** Another pair that can judge it. @param {Asked} form */
 export function better({ catalog, request }) {
-  const pair = pairOf(catalog, request.pair);
-  if (!pair || pair.knows === 'anything') return undefined;
-  const other = pair.knows === 'scenes' ? 'photographs' : 'scenes';
+  const knows = pairOf(catalog, request.pair)?.knows;
+  const other = knows === 'scenes' ? 'photographs' : 'scenes';
   const { media, history } = request;
   const fits = media.length
-    ? media.every((item) => kind(item, catalog) !== pair.knows)
+    ? media.every((item) => kind(item, catalog) !== knows)
     : other === 'photographs' && !history.some((turn) => turn.media.length);
   return fits ? catalog.pairs.find((p) => p.available && p.knows === other) : undefined;
 }

@@ -22,7 +22,7 @@ export class Sharing {
   async save(as) {
     const written = trace.write(trace.recordsOf(this.parts.race));
     if (as === 'link') await this.link();
-    else if (as === 'race') await this.openLink(link.toTrace(this.traceAddress ?? ''));
+    else if (as === 'race') await this.openLink(link.toTrace(this.parts.race.meta.from ?? ''));
     else if (as === 'trace') this.parts.download(TRACE, written);
     else await this.make(as, written);
   }
@@ -39,13 +39,6 @@ export class Sharing {
     const problem = await deliver(this.parts, made, MADE[as], W.run.notShared);
     const told = as === 'pdf' ? W.run.printed : W.run.shared(MADE[as][0]);
     stage.tell(problem || told, problem !== '');
-  }
-
-  /** Where the race's trace lies on this server, if it does. */
-  get traceAddress() {
-    const { catalog, race } = this.parts;
-    const { example, from } = race.meta;
-    return from ?? catalog.examples.find(({ id }) => id === example)?.trace;
   }
 
   /** Copy a link to the form's request, and open it. */

@@ -121,22 +121,16 @@ export class Stage extends Emitter {
     const { form, race } = this.parts;
     if (form.running) return;
     this.coming = example;
-    const { id, question, price, machine, recorded, compared, fails: scope = '' } = example;
-    if (!example.trace) {
-      race.clear({ question });
-      this.emit('idle', example.title);
-      this.emit('open', 'race');
-      return;
-    }
+    const { id, fails: scope = '', trace: from, ...facts } = example;
     try {
-      const records = await trace.fetched(example.trace);
+      const records = await trace.fetched(from);
       if (this.coming !== example) return; // the visitor chose another
       const asked = form.of(example);
-      const facts = { question, price, machine, recorded, compared, scope };
-      const own = { example: id, form: form.key(asked), asked };
+      const own = { example: id, from, scope, form: form.key(asked), asked };
       this.show(records, { source: 'recorded', ...facts, ...own }, true);
     } catch (fault) {
-      race.clear({ question });
+      race.clear({ question: facts.question });
+      this.emit('open', 'race');
       form.say(/** @type {Error} */ (fault).message, true);
     }
   }

@@ -3,7 +3,7 @@
 export class Stream {
   /** Names of runs. @type {Set<string>} */
   over = new Set();
-  /** @type {string | null} */
+  /** Whose batches are taken; null: those of the next that comes. @type {string | null} */
   run = null;
   next = 0;
 
@@ -15,12 +15,7 @@ export class Stream {
   /** Prepare for another run. */
   reset() {
     if (this.run) this.over.add(this.run);
-    this.accept(null);
-  }
-
-  /** Take this run's batches; null: those of the next that comes. @param {string | null} run */
-  accept(run) {
-    this.run = run;
+    this.run = null;
     this.next = 0;
   }
 
@@ -30,7 +25,7 @@ export class Stream {
     /** @type {{ run: string, seq: number, events: StreamEvent[] }} */
     const batch = JSON.parse(text);
     if (this.over.has(batch.run)) return;
-    if (this.run === null) this.accept(batch.run);
+    this.run ??= batch.run;
     if (batch.run !== this.run || batch.seq < this.next) return;
     this.next = batch.seq + 1;
     for (const event of batch.events) this.on[event.record ? 'record' : event.k]?.(event);

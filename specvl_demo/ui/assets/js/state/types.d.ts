@@ -107,7 +107,7 @@ interface Meta {
   example?: string;
   price?: string;
   recorded?: Recorded;
-  /** The name of the file that it was read from, and its address on this server. */
+  /** The name of the file that it was read from, and the address of its trace on this server. */
   file?: string;
   from?: string;
   /** The names of files of the question that are lost. */
@@ -425,8 +425,6 @@ interface StageEvents extends Events {
   outdated: void;
   /** The name of a view. */
   open: string;
-  /** The title of an example without a race. */
-  idle: string;
 }
 
 /** An event of the stream (ui/serve); records come under their own kind. */

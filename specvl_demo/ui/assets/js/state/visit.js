@@ -43,9 +43,8 @@ export class Visit {
   /** The recorded race for a new visitor: of the page's own pair, which is loaded already. */
   get firstExample() {
     const { examples, pairs } = this.parts.catalog;
-    const traced = examples.filter((e) => e.trace);
-    const right = traced.filter((e) => !e.fails);
-    return right.find((e) => e.pair === pairs[0].id) ?? right[0] ?? traced[0];
+    const right = examples.filter((e) => !e.fails);
+    return right.find((e) => e.pair === pairs[0].id) ?? right[0];
   }
 
   /** Show what a link asks, what this tab left, or the first recorded race. @param {Tabs} tabs */
@@ -73,7 +72,7 @@ export class Visit {
   async open(from) {
     const { archive, catalog, form, stage } = this.parts;
     const example = catalog.examples.find(
-      ({ trace }) => trace && new URL(trace, document.baseURI).href === from,
+      ({ trace }) => new URL(trace, document.baseURI).href === from,
     );
     if (example) {
       form.fill(example);
@@ -95,7 +94,7 @@ export class Visit {
     const media = example ? form.of(example).media : [];
     const unknown = form.restore({ ...asked, media, history: [] });
     if (asked.example && !example) unknown.push(asked.example);
-    if (example?.trace && form.key(form.of(example)) === form.key()) await stage.example(example);
+    if (example && form.key(form.of(example)) === form.key()) await stage.example(example);
     if (!race.list.length) {
       const run = archive.runs.find(
         ({ meta }) => meta.asked && !meta.branch && form.key(meta.asked) === form.key(),

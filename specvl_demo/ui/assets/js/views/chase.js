@@ -95,8 +95,8 @@ function rowOf(lane) {
   const parts = lane.pieces.map(word);
   const text = h('p.vl-story-text', parts);
   const facts = h('span.vl-facts');
-  const style = { '--lane': `var(--vl-lane-${lane.colour})` };
-  const head = h('div.vl-story-head', { style }, h('i.vl-swatch'), h('b', lane.title), facts);
+  const data = { colour: lane.colour };
+  const head = h('div.vl-story-head', { data }, h('i.vl-swatch'), h('b', lane.title), facts);
   return { lane, parts, text, head, facts };
 }
 

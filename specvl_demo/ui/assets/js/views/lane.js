@@ -247,9 +247,8 @@ export class LaneView {
 
 /** What the colours of texts mean. */
 export const legendOf = (origins) =>
-  origins.map((origin) => {
-    const title = W.learn.origins[origin] ?? W.legend[`${origin}Help`];
-    return h(`span.tk.${origin}`, { title }, W.legend[origin]);
-  });
+  origins.map((origin) =>
+    h(`span.tk.${origin}`, { title: W.learn.origins[origin] }, W.legend[origin]),
+  );
 
 export const tokenChip = (text, origin) => h(`code.tk.chip.${origin}`, shown(text));

@@ -15,7 +15,6 @@ export function learnView({ about, examples, methods, papers: names }, painter, 
   const [first, ...last] = about;
   const papers = names.flatMap((name) => methods.find((m) => m.name === name) ?? []);
   const others = methods.filter((m) => !papers.includes(m));
-  const traced = examples.filter((e) => e.trace);
   const live = (example, charted) => {
     const box = h('div.vl-live');
     if (example) {
@@ -25,7 +24,7 @@ export function learnView({ about, examples, methods, papers: names }, painter, 
     return box;
   };
   const lesson = (method) => {
-    const example = traced.find((e) => e.methods[0] === method.name);
+    const example = examples.find((e) => e.methods[0] === method.name);
     const show = example && button(W.learn.watch(example.title), () => watch(example));
     return lessonCard(method.name, lessonWords(method, show), live(example, true));
   };
@@ -36,7 +35,7 @@ export function learnView({ about, examples, methods, papers: names }, painter, 
   const [begin, end] = ['first', 'others'].map((name) => ({ name, title: W.learn[name] }));
   const places = [begin, ...papers, end];
   const nav = h('nav.vl-learn-nav', { label: W.learn.nav }, places.map(reach));
-  const plain = traced.find(({ id }) => id === 'tree') ?? traced[0];
+  const plain = examples.find(({ id }) => id === 'tree') ?? examples[0];
   const reading = aboutColours(first, live(plain, false));
   const lessons = [reading, ...papers.map(lesson), aboutOthers(others)];
   const notes = last.map((text) => h('p.vl-help', text)); // how to cite and to call it

@@ -16,7 +16,7 @@ export function methodList(form) {
   const custom = chips.find(({ method }) => method.name === 'custom');
   const others = chips.filter((chip) => chip.method.expert && chip !== custom);
   const nodes = (some) => some.map(({ node }) => node);
-  const own = folded('details.vl-others', W.ask.expertMethod, custom?.node);
+  const own = folded('details.vl-others', W.ask.expertMethod, custom.node);
   const more = folded('details.vl-others', count, h('div.vl-methods', nodes(others)), own);
   const first = chips.filter(({ method }) => !method.expert);
 
@@ -33,7 +33,7 @@ export function methodList(form) {
     }
     const visible = others.filter(({ node }) => !node.hidden).length;
     put(count, W.ask.others(visible));
-    more.hidden = !visible && (custom?.node.hidden ?? true);
+    more.hidden = !visible && custom.node.hidden;
     const run = paperMethods.length;
     papers.hidden = run < 2;
     put(papers, W.ask.papers(run, run === catalog.papers.length));

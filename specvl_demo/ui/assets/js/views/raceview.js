@@ -59,7 +59,6 @@ export function raceView({ race, stage, replay, painter, catalog, on }) {
     node.classList.toggle('away', stage.away);
     if (stage.away) put(starting, W.start.own);
   });
-  stage.on('idle', (title) => put(starting, W.start.example(title)));
   return { node, tree, charts };
 }
 

@@ -11,7 +11,7 @@ export async function shrink(file, most) {
   if (size < WORTH || !['image/jpeg', 'image/png'].includes(type)) return file;
   const picture = await createImageBitmap(file).catch(() => null);
   const scale = picture ? Math.sqrt(most / (picture.width * picture.height)) : 1;
-  if (!picture || scale >= 1) return file;
+  if (scale >= 1) return file;
   const [width, height] = [picture.width, picture.height].map((n) => Math.round(n * scale));
   const canvas = h('canvas', { width, height });
   const g = canvas.getContext('2d');

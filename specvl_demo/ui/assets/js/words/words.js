@@ -141,7 +141,6 @@ export const W = {
     preferred: 'the target’s choice',
     by: 'line above: by which view',
     other: 'not as autoregressive',
-    otherHelp: 'Bold in a frame: here this complete answer and the autoregressive one differ.',
     showRejected: 'Show rejected drafts',
   },
   charts: {
@@ -496,8 +495,6 @@ export const W = {
     clip: 'clip',
   },
   start: {
-    example: (title) =>
-      `No race is recorded for “${title}”: press Run the race to see its answers.`,
     title: 'Watch a model answer twice',
     text: 'Pick an example, or add a picture and a question, and run the race.',
     own: 'Your picture or clip is in the form: press Run the race.',
@@ -592,6 +589,7 @@ export const W = {
       target: 'a correction, or a bonus after everything drafted was kept',
       rejected,
       after: rejected,
+      other: 'Bold in a frame: here this complete answer and the autoregressive one differ.',
     },
   },
   chat: {
