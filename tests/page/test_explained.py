@@ -259,6 +259,12 @@ def test_five_papers_are_chosen_in_one_press_and_race(opened):
         tops = [lane.bounding_box()["y"] for lane in lanes.all()]
         assert tops.count(tops[0]) == abreast and len(tops) == (2 if width == 390 else 6)
         assert opened.evaluate(NOTHING_OVER)
+    for width, height in ((360, 640), (844, 390)):
+        opened.set_viewport_size({"width": width, "height": height})
+        opened.evaluate("scrollTo(0, 0)")
+        foot = opened.locator(".vl-ask-foot").bounding_box()["y"]
+        for answer in lanes.locator(".vl-text").all():
+            assert answer.bounding_box()["y"] + 60 < foot  # three lines
     opened.evaluate("specvl.race.setFocus('hivis')")
     expect(lanes.locator(".vl-lane-name")).to_have_text(["Autoregressive", "HiViS"])
     # Where speeds come from is folded, and so is what several lanes have in common.

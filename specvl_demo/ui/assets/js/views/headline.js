@@ -37,7 +37,7 @@ export function headline(race) {
   const by = drafterInWords(lane);
   const green = kept.some((text) => withEndMark(text) !== ENDS);
   const guessed = green
-    ? [h('span.tk.draft', W.headline.green), of, W.headline.guessed(by)]
+    ? [h('span.tk.draft', W.headline.green), of, h('span.vl-how', W.headline.guessed(by))]
     : [W.headline[kept.length ? 'ended' : 'none'](by, of)];
   const relaxed = h('span.tk.relaxed', W.headline.relaxed(t.n_relaxed, t.n_tokens));
   return [

@@ -95,7 +95,7 @@ function busyLine(race) {
 
 /** What the race comes to, or what is awaited. */
 function sentence(race, stage, painter) {
-  const line = h('p.vl-headline');
+  const line = h('p.vl-headline', { tabindex: '-1' }); // a touch unfolds it
   const say = () => {
     const unseen = stage.undrawn || !race.list.some((lane) => lane.rounds.length);
     const waits = stage.waiting !== '' && unseen;
