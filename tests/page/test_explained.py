@@ -401,7 +401,8 @@ def check_both_themes(page, part: str) -> None:
         assert not bad, bad
 
 
-def test_a_swipe_up_that_begins_on_a_slider_leaves_it_where_it_is(opened):
+def test_a_finger_steps_by_a_round_and_swipes_up_over_a_slider(opened):
+    """Two buttons stand beside the tree's slider; a swipe that begins on a slider leaves it."""
     finish_replay(opened)
     opened.set_viewport_size(PHONE)
     opened.evaluate("specvl.race.setHead(0.5 * specvl.race.duration)")
@@ -412,6 +413,12 @@ def test_a_swipe_up_that_begins_on_a_slider_leaves_it_where_it_is(opened):
         points = [{"x": x, "y": y - rise} for rise in up]
         touch.send("Input.dispatchTouchEvent", {"type": f"touch{kind}", "touchPoints": points})
     expect(opened.locator(".vl-player input")).to_have_value("500")
+    tree, index = opened.locator(".vl-stage .vl-tree-card"), "specvl.race.selected.round"
+    before = opened.evaluate("specvl.race.currentRound.index")
+    for name, moved in (("Previous", -1), ("Previous", -2), ("Next", -1)):
+        tree.get_by_role("button", name=f"{name} round").click()
+        assert opened.evaluate(index) == before + moved
+        expect(tree).to_contain_text(f"round {before + moved + 1} ")
 
 
 def test_a_race_plays_as_a_story_step_by_step(opened):

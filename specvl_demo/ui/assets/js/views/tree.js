@@ -1,7 +1,7 @@
 /* The token tree of one round. Columns are depths; node size and edge width follow the draft's probability. A round
    on its way grows level by level, then the check sweeps over it. */
 
-import { h, put, slider, svg, term } from './dom.js';
+import { button, h, put, slider, svg, term } from './dom.js';
 import {
   chance,
   children,
@@ -38,15 +38,23 @@ export class TreeView {
     this.race = race;
     this.painter = painter;
     this.facts = h('span.vl-facts');
-    const select = (round) => race.focused && race.select({ lane: race.focus, round });
+    const select = (round) => race.select({ lane: race.focus, round });
     this.slider = slider(W.tree.slider, 0, select);
+    const step = (sign, by, name) => {
+      const go = () => {
+        this.slider.stepUp(by);
+        select(this.slider.valueAsNumber);
+      };
+      return button(sign, go, 'vl-small', { label: name });
+    };
+    this.turn = [step('‹', -1, W.tree.previous), this.slider, step('›', 1, W.tree.next)];
     this.svg = svg('svg.vl-tree', { role: 'none' });
     this.id = `vl-tree${(serial += 1)}`;
     const { title, help } = W.tree;
     const listeners = { click: (e) => this.click(e), keydown: (e) => this.key(e) };
     const props = { role: 'tree', tabindex: '0', label: title, ...listeners };
     this.box = h('div.vl-tree-box', props, this.svg);
-    const head = h('header', h('h2', term(title, help)), this.facts, this.slider);
+    const head = h('header', h('h2', term(title, help)), this.facts, this.turn);
     this.node = h('section.vl-card.vl-tree-card', head, this.box);
     race.on('reset round head end begin', (_, type) => {
       if (type === 'end') this.drawn = null; // only now is the last token known to end the answer
@@ -107,7 +115,7 @@ export class TreeView {
   draw = () => {
     const { race } = this;
     const { focused: lane, currentRound: round } = race;
-    this.slider.hidden = !round;
+    for (const node of this.turn) node.hidden = !round;
     if (!round) {
       this.svg.replaceChildren();
       this.drawn = this.spots = null;

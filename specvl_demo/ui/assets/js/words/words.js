@@ -180,6 +180,8 @@ export const W = {
     making: (title, round, n, checking) =>
       `${title} · round ${round + 1} · ${checking ? `checking all ${n} in one pass` : `guessing ${count(n, 'token')}`}`,
     slider: 'Round',
+    previous: 'Previous round',
+    next: 'Next round',
     facts: (title, round, drafted, kept) =>
       `${title} · round ${round + 1} · ${count(drafted, 'drafted token')} · ${kept} kept`,
     own: (text, why) => `${text} — ${why}`,
