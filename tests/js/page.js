@@ -106,7 +106,9 @@ function storage() {
  *  browser is given its localStorage. */
 export function browser({ hash = '', fetch = async () => null, localStorage = storage() } = {}) {
   const location = { hash, search: '', href: `http://here/${hash}` };
-  Object.assign(globalThis, { addEventListener() {}, fetch });
+  const history = { state: null, replaceState: (state) => (history.state = state) };
+  history.pushState = history.replaceState;
+  Object.assign(globalThis, { addEventListener() {}, fetch, history });
   for (const [name, value] of Object.entries({ location, localStorage, sessionStorage: storage() }))
     Object.defineProperty(globalThis, name, { value, configurable: true });
 }

@@ -218,6 +218,7 @@ test('a branch asks for the lane that it was taken from, stays after a reload, a
   const later = await reloaded(parts);
   fits(later);
   new FollowUps(later).back();
+  await settled();
   assert.deepEqual(later.race.list.map(({ name }) => name), ['ar', 'tabed', 'sage']);
   assert.deepEqual([later.form.request.methods, later.stage.notice.text], [['tabed', 'sage'], '']);
 });

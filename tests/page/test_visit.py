@@ -348,8 +348,32 @@ def test_back_closes_what_lies_over_the_page(opened):
     expect(sheet).to_be_visible()
     opened.go_back()
     expect(sheet).to_be_hidden()
-    assert opened.evaluate("history.state") is None
+    assert not opened.evaluate("history.state.over")
     expect(opened.locator(".vl-lane").first).to_be_visible()
+
+
+def test_back_leads_to_the_race_before_and_from_the_first_one_away(opened):
+    """Through a view, past a reload, and out of a run, which ends; no race takes two steps."""
+    badge, lanes = opened.locator(".vl-race-head .vl-badge"), opened.locator(".vl-lane")
+    run_race(opened)
+    choose(opened, "lossy", 3)
+    opened.get_by_role("tab", name="Learn").click()
+    opened.get_by_role("button", name="Watch “scene”").click()
+    expect(lanes).to_have_count(2)
+    reload(opened)
+    opened.go_back()
+    expect(opened.get_by_role("tabpanel", name="Learn")).to_be_visible()
+    opened.go_back()
+    expect(lanes).to_have_count(3)
+    begin_long_run(opened)
+    opened.go_back()
+    opened.wait_for_function("!specvl.form.running && specvl.race.meta.example === 'lossy'")
+    opened.go_back()
+    expect(badge).to_have_text("Your race")
+    opened.go_back()
+    expect(badge).to_have_text("Recorded race")
+    opened.go_back()
+    assert opened.url == "about:blank"
 
 
 OPENED = "specvl.race.meta !== before && specvl.race.meta.example === 'scene'"

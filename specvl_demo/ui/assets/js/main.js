@@ -88,10 +88,7 @@ class Page {
     this.chat = conversation(form, followUps);
     this.view = raceView({ ...this, on });
     this.compare = compareView(this.bench, catalog, this.painter);
-    this.learn = learnView(catalog, this.painter, (example) => {
-      form.choose(example);
-      this.open('race');
-    });
+    this.learn = learnView(catalog, this.painter, (example) => form.choose(example));
   }
 
   build() {

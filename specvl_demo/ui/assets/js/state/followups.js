@@ -1,7 +1,6 @@
 /* How a conversation goes on from the race on the page. */
 
 import { wordsOf } from '../records/fold.js';
-import { first } from '../records/trace.js';
 import { W } from '../words/words.js';
 
 export class FollowUps {
@@ -20,19 +19,15 @@ export class FollowUps {
   /** Continue from another token than a lane wrote. @param {BranchPoint} point */
   branch({ lane, index, id, text }) {
     const { race, form } = this.parts;
-    if (form.running) {
-      form.say(W.run.busy, true);
-      return;
-    }
     const { asked } = race.meta;
-    if (!asked) return;
+    if (!asked || form.running) return;
     const { tokens, given } = lane;
     const methods = lane === race.baseline ? asked.methods : [lane.begin.method];
     const branch = {
       lane: lane.title,
       chosen: tokens[index].text,
       taken: text,
-      of: race.meta.branch?.of ?? race.meta.example ?? race.list[0].begin.request,
+      of: race.meta.branch?.of ?? race.name,
       before: given.text + wordsOf(tokens.slice(0, index)),
       after: wordsOf(tokens.slice(index + 1)),
     };
@@ -44,14 +39,9 @@ export class FollowUps {
 
   /** Show the race from which a branch was taken. */
   back() {
-    const { catalog, race, archive, form, stage } = this.parts;
-    const of = race.meta.branch?.of;
-    const run = archive.runs.find(
-      ({ records, meta }) => first(records).request === of && !meta.branch,
-    );
-    const example = catalog.examples.find(({ id }) => id === of);
-    if (example) form.choose(example);
-    else if (run) stage.bringOut(run.records, run.meta, false);
+    const { form, race, stage } = this.parts;
+    const bring = stage.wayBack(race.meta.branch?.of);
+    if (bring) bring();
     else form.say(W.branch.lost, true);
   }
 

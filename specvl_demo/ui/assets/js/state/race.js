@@ -118,6 +118,11 @@ export class Race extends Emitter {
     return [...this.lanes.values()];
   }
 
+  /** What it is found by: the id of an example, or of its request. */
+  get name() {
+    return this.meta.example ?? this.list[0]?.begin.request;
+  }
+
   /** Whether the lanes known so far have ended. */
   get ended() {
     return this.list.every((lane) => lane.end);

@@ -51,7 +51,7 @@ export class Sharing {
 
   /** @param {string} address @param {(string | false)[]} more to tell of it */
   async openLink(address, ...more) {
-    history.replaceState(null, '', address);
+    history.replaceState(history.state, '', address);
     const told = (await copy(address)) ? W.run.linked : W.run.linkInBar;
     this.parts.stage.tell([told, ...more].filter(Boolean).join(' '));
   }

@@ -97,23 +97,24 @@ export class Stage extends Emitter {
     if (drawing.share === undefined) drawing.measure(() => replay.playing).catch(() => null);
   }
 
-  /** Show a race, with its request in the form.
-   *  @param {AnyRecord[]} records @param {Meta} meta @param {boolean} play */
-  bringOut(records, meta, play) {
-    const { form } = this.parts;
-    const { asked } = meta;
-    if (asked && !form.running) {
-      form.setTurns(asked.history);
-      form.restore(asked);
-    }
-    this.show(records, asked ? { ...meta, form: form.key() } : meta, play);
-  }
-
   /** Show a kept race again, with its request and its files. @param {AnyRecord[]} records @param {Meta} meta */
   async again(records, meta) {
-    const { running } = this.parts.form;
-    const revived = !running && meta.asked && (await revive(meta.asked, this.parts));
-    this.bringOut(records, { ...meta, ...revived }, true);
+    const { form } = this.parts;
+    const own = !form.running && meta.asked && (await revive(meta.asked, this.parts));
+    if (own) {
+      form.setTurns(own.asked.history);
+      form.restore(own.asked);
+    }
+    this.show(records, own ? { ...meta, ...own, form: form.key() } : meta, true);
+  }
+
+  /** What brings back the race of a name, if anything does. @param {string} [name] */
+  wayBack(name) {
+    const { archive, catalog, form } = this.parts;
+    const example = catalog.examples.find(({ id }) => id === name);
+    const run = archive.runs.find(({ records }) => trace.first(records).request === name);
+    if (example) return () => form.choose(example);
+    return run && (() => this.again(run.records, run.meta));
   }
 
   /** Show its race. @param {Example} example */

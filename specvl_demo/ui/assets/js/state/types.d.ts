@@ -287,11 +287,10 @@ interface Linked extends Partial<FormRequest> {
   without?: boolean;
 }
 
-/** A form as it was left. run: the request of the race beside it, which it `fits`; left: that race still ran. */
+/** A form as it was left. race: the name of the one beside it, which it `fits`; left: that race still ran. */
 interface KeptForm {
   request: FormRequest;
-  example: string | null;
-  run: string | null;
+  race?: string;
   fits: boolean;
   left: boolean;
 }
@@ -459,6 +458,7 @@ interface Parts {
   form: import('./form.js').Form;
   stage: import('./stage.js').Stage;
   archive: import('./archive.js').Archive;
+  live: import('./live.js').Live;
   /** Whether the visitor wants nothing to move. */
   still: () => boolean;
   /** Offers the visitor a file. */

@@ -16,8 +16,10 @@ export class Visit {
   /** @param {Parts} parts */
   constructor(parts) {
     this.parts = parts;
-    const { form } = parts;
+    const { form, race } = parts;
     form.on('change', () => this.remember());
+    race.on('lane begin', () => this.enter());
+    addEventListener('popstate', () => this.goBack(history.state?.race));
     // A reload right after a change finds it, and one during a race is told of it.
     addEventListener('pagehide', () => {
       if ((this.keeping || form.running) && this.ready) this.keep(form.running);
@@ -35,9 +37,30 @@ export class Visit {
     const { form, race } = this.parts;
     clearTimeout(this.keeping);
     this.keeping = 0;
-    const { example = null, source, form: key } = race.meta;
-    const run = source === 'live' ? race.list[0]?.begin.request : null;
-    kept.form.keep({ request: form.request, example, run, fits: key === form.key(), left });
+    const fits = race.meta.form === form.key();
+    kept.form.keep({ request: form.request, race: race.name, fits, left });
+  }
+
+  /** Give the race its own entry in the browser's history, in place of one that brings no race back. */
+  enter() {
+    const { race, stage } = this.parts;
+    const { over, race: before } = history.state ?? {};
+    const entry = { race: race.name };
+    if (before === entry.race) return;
+    if (this.ready && !over && stage.wayBack(before)) history.pushState(entry, '', '#race');
+    else history.replaceState(entry, '');
+  }
+
+  /** Bring back the race of an entry, unless that shows another view; first stop one that runs. @param {string} [name] */
+  async goBack(name) {
+    const { form, live, race, stage } = this.parts;
+    const bring = link.view() === 'race' && name !== race.name && stage.wayBack(name);
+    if (!bring) return;
+    if (form.running) {
+      live.stop();
+      await new Promise((ended) => live.addEventListener('ended', ended, { once: true }));
+    }
+    bring();
   }
 
   /** The recorded race for a new visitor: of the page's own pair, which is loaded already. */
@@ -106,13 +129,13 @@ export class Visit {
   }
 
   /** Continue where this tab was left; if `left` during a race, with the last kept one. @param {KeptForm} kept */
-  async resume({ request, example, run: raced, fits, left }) {
+  async resume({ request, race: raced, fits, left }) {
     const { archive, catalog, form, race, stage } = this.parts;
     const { asked, gone } = await revive(request, this.parts);
     const question = form.request.question || asked.question;
     form.setTurns(asked.history);
     form.restore({ ...asked, question });
-    const shown = catalog.examples.find((e) => e.id === example && e.trace) ?? this.firstExample;
+    const shown = catalog.examples.find((e) => e.id === raced) ?? this.firstExample;
     const turn = asked.history.at(-1);
     const run = archive.runs.find(({ meta, records }) => {
       if (!left) return first(records).request === raced; // the newest may be another tab's
@@ -121,11 +144,9 @@ export class Visit {
     if (run) {
       const { meta, records } = run;
       const same = fits && !left;
-      const own = same
-        ? { asked: structuredClone(form.request), gone }
-        : meta.asked && (await revive(meta.asked, this.parts));
-      const key = same ? form.key() : '';
-      stage.show(records, { ...meta, ...own, form: left ? undefined : key }, false);
+      const revived = !same && meta.asked && (await revive(meta.asked, this.parts));
+      const own = same ? { ...form.asked, gone } : { ...revived, form: left ? undefined : '' };
+      stage.show(records, { ...meta, ...own }, false);
     } else if (turn) {
       race.clear({ source: 'ended', question: form.questionOf(), form: form.key() });
     } else if (shown) {

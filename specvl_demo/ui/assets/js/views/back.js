@@ -17,7 +17,7 @@ export function backCloses(close) {
     opened() {
       layers.push(close);
       history.scrollRestoration = 'manual';
-      history.pushState({ over: layers.length }, '', location.href);
+      history.pushState({ ...history.state, over: layers.length }, '');
     },
     closed() {
       const at = layers.indexOf(close);

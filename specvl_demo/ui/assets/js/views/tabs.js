@@ -42,7 +42,7 @@ export class Tabs {
   open(name, fresh) {
     const { dataset } = this.body;
     const other = fresh && dataset.view !== name;
-    if (other) history.pushState(null, '', `#${name}`);
+    if (other && link.view() !== name) history.pushState(history.state, '', `#${name}`);
     for (const tab of this.tabs) {
       const on = tab.dataset.view === name;
       tab.ariaSelected = on;
