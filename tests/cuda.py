@@ -66,6 +66,27 @@ class Launches(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def attend_rows(
+    queries: torch.Tensor,
+    rows: torch.Tensor,
+    scale: float,
+    data: torch.Tensor,
+    starts: torch.Tensor,
+    lengths: torch.Tensor,
+    longest: int,
+    n_parts: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What `flash_rows.attend_rows` asks of a GPU's kernel, which no processor has."""
+    at = torch.arange(longest)
+    seen = (starts[:-1, None] + at).clamp_max(data.shape[2] - 1)
+    groups = queries.shape[1] // data.shape[1]
+    key, value = data.transpose(1, 2)[:, seen].float().repeat_interleave(groups, 3)
+    scores = (queries[:, None] * key).sum(-1) * scale
+    scores = scores.masked_fill((at >= lengths[:, None])[..., None], -torch.inf)
+    mixed = (scores.softmax(1)[..., None] * value).sum(1)
+    return mixed.to(queries.dtype), scores.logsumexp(1).t()
+
+
 class KernelsTakeAll(TorchFunctionMode):
     """Refuses attention that CUDA's fused kernels cannot read. n: How often there was some."""
 

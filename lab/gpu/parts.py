@@ -175,6 +175,8 @@ class Asking:
         for (_, rows, _), way in sorted(getattr(ways, "_chosen", {}).items()):
             named = getattr(way, "func", way).__name__
             yield {"rows": rows, "attention": named}
+        if getattr(decoder, "_flash_keeps_rows", False):
+            yield {"rows": "exact", "attention": "flash_rows"}
         yield {"graphs": decoder.fixed, "refused": decoder.runner.refused}
 
     def watched(self, name: str) -> Row:

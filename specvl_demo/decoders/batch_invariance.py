@@ -2,9 +2,9 @@
 
 A token's row is then the same in an AR step and in any tree, in every precision, so lossless
 methods reproduce AR's answer token for token. Our own kernels compute every row so. Elsewhere steps
-are padded to row counts whose kernels agree, and `ordered_attention` gathers each row's last keys
-in the order of the text. Whether a decoder's steps are so is not assumed but tested by
-`calibration.min_invariant_rows`.
+are padded to row counts whose kernels agree, and attention gathers each row's last keys in the
+order of the text: by plain products here, or by a GPU's kernel (`flash_rows`).
+Whether a decoder's steps are so is not assumed but tested by `calibration.min_invariant_rows`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def attention_order(
     Returns:
         The mask [T, R + W] float32, additive, of the cache's columns and then the tail; the same
             for layers with a sliding window, if there are any; and the columns [T, W] int64 of the
-            tail, those of the path's last W positions.
+            tail, those of the path's last W positions. The first position is never the tail's: no
+            row's sum is of nothing.
     """
     size = len(shape)
     depth = torch.zeros(rows, dtype=torch.int64, device=device)
@@ -52,7 +53,8 @@ def attention_order(
     below = (at - length).clamp(0, paths.shape[1] - 1)
     columns = torch.where(at < length, at.clamp_min(0), length + paths.gather(1, below))
     every = torch.arange(room, device=device).expand(rows, room)
-    seen = torch.cat((every < first, at >= 0), -1)
+    start = first.clamp_min(1)
+    seen = torch.cat((every < start, at >= start), -1)
     low = torch.finfo(torch.float32).min
     mask = torch.zeros(seen.shape, device=device).masked_fill_(~seen, low)
     if window is None:

@@ -111,7 +111,7 @@ class FastestAttention:
         new = steady and graphs.has_graphs(queries.device) and shape not in self._chosen
         if new and not torch.cuda.is_current_stream_capturing():
             layers = [*zip(keys, values, strict=True)][:_LAYERS]
-            calls = [(_test_numbers(packed), *both, mask) for both in layers]
+            calls = [(trial_numbers(packed), *both, mask) for both in layers]
             self._chosen[shape] = fastest(attention_ways(batch, mask.shape[3]), calls)
         way = self._chosen.get(shape, fused)
 
@@ -145,14 +145,12 @@ def fastest(
     rows, keys, values, mask = calls[0]
     half_seen = mask.clone()
     half_seen[..., mask.shape[3] // 2 :] = _LOW
-    trial = rows, _test_numbers(keys), _test_numbers(values).cos(), half_seen
-    truth = candidates[0](*trial).float()
-    bound = _CLOSE * truth.abs().max().item()
+    trial = rows, trial_numbers(keys), trial_numbers(values).cos(), half_seen
+    truth = candidates[0](*trial)
     times = {}
     for way in candidates:
         try:
-            far = (way(*trial).float() - truth).abs().max().item()
-            if far <= bound:
+            if agrees(way(*trial), truth):
                 times[way] = measure(partial(_run_all, way, calls))
         except (RuntimeError, TypeError, ValueError) as fault:
             if loses_device(fault):
@@ -160,12 +158,18 @@ def fastest(
     return min(times, key=times.__getitem__, default=candidates[0])
 
 
+def agrees(mixed: Tensor, truth: Tensor) -> bool:
+    """Whether attention differs from another's only as rounding may."""
+    far = (mixed.float() - truth.float()).abs().max()
+    return far.item() <= _CLOSE * truth.abs().max().item()
+
+
 def _run_all(way: Way, calls: Sequence[Call]) -> None:
     for call in calls:
         way(*call)
 
 
-def _test_numbers(like: Tensor) -> Tensor:
+def trial_numbers(like: Tensor) -> Tensor:
     """Return numbers without pattern, of this shape, that no generator must be asked for."""
     return torch.arange(like.numel(), device=like.device).sin().view(like.shape).to(like.dtype)
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specvl_demo.decoders import grouped_attention
+from specvl_demo.decoders import flash_rows, grouped_attention
 from specvl_demo.decoders.attention import attend, probabilities, rotary_axes
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.batch_invariance import ordered_attention
@@ -97,6 +97,7 @@ class LeanDecoder(LanguageBackend):
         self._scale = self._head_width**-0.5
         self.n_cached = 2 * self.n_layers * self._kv_heads * self._head_width
         self._fastest_attention = grouped_attention.FastestAttention()
+        self._flash_keeps_rows: bool | None = None
 
     @property
     def embeddings(self) -> Tensor:
@@ -243,9 +244,16 @@ class LeanDecoder(LanguageBackend):
             steady = call.cache.at is not None
             return slots, keys, self._fastest_attention.prepare(queries, keys, values, mask, steady)
         order = mask if mask.ndim == 2 else mask[0, 0]
+        buffer = call.cache.layer_buffer
+        in_order = order, columns, self._scale
+        if self._flash_keeps_rows is None:  # in the first call, which is not captured
+            self._flash_keeps_rows = flash_rows.keeps_rows(queries, buffer(0), *in_order)
+        if self._flash_keeps_rows:
+            attend_rows = flash_rows.row_attention(queries, *in_order)
+            return slots, keys, lambda i: attend_rows(buffer(i))
 
         def attend_in_order(i: int) -> Tensor:
-            data = call.cache.layer_buffer(i)
-            return ordered_attention(queries, data[0], data[1], order, columns, self._scale)
+            keys, values = buffer(i)
+            return ordered_attention(queries, keys, values, *in_order)
 
         return slots, keys, attend_in_order

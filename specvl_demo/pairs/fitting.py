@@ -31,8 +31,8 @@ CACHE_SPARE = 1.2
 """Caches on a GPU come in sizes a quarter apart, with room for the largest step."""
 N_LANES = 2
 MAX_EXACT_OVERHEAD = 0.05
-"""Cost of batch-invariant steps, as a share of a plain step, above which they are not the default
-on a GPU: AR runs them too, and a slower AR would inflate every speedup.
+"""Cost of batch-invariant steps, as a share of a plain step, above which they are not the
+default: AR runs them too, and a slower AR would inflate every speedup.
 """
 MAX_CPU_FLOAT32_BYTES = 30e9
 """Above this no pair is loaded in float32 on a CPU by itself: a token would take seconds."""
@@ -51,8 +51,7 @@ class Options:
         quantised: The target's weights in 8 or 4 bits on a GPU, by default 4 bits only if nothing
             else fits. On a CPU it has no meaning: `Checkpoint.eight_bits` decides.
         exact: Steps whose rows do not depend on each other, if the loaded target supports them; by
-            default with 8 bits on a CPU, and in half precision if they cost little
-            (`exact_overhead`).
+            default with 8 bits on a CPU, and in half precision if they cost little.
     """
 
     dtype: Dtype | None = None
@@ -163,34 +162,16 @@ def memory_needs(
     )
 
 
-def exact_overhead(pair: PairSpec, plan: LoadPlan) -> float:
-    """Return what batch-invariant steps add to an AR step there, as a share of the bytes that it
-    reads.
-
-    Derived, not measured: they write the whole cache in float32 in every layer, and read it again.
-    """
-    each = DTYPE_BYTES[plan.dtype]
-    packed = QUANTISED_BYTES.get(plan.quantised, each)
-    cached = pair.target.kv * pair.n_tokens
-    read = (pair.target.active or pair.target.params - pair.target.tower) * packed
-    return cached * 2 * DTYPE_BYTES["float32"] / (read + cached * each)
-
-
-def exact_or_overhead(
-    pair: PairSpec, plan: LoadPlan, options: Options
-) -> tuple[bool | None, float | None]:
-    """Return whether the target is to score with batch-invariant steps (None: only where they cost
-    nothing), and what they would cost if that is why not.
+def wants_exact(plan: LoadPlan, options: Options) -> bool | None:
+    """Return whether the target is to score with batch-invariant steps; None: only where they cost
+    nothing. Those of half precision may be declined once they are measured.
 
     # choice: float32 stays without them where they cost something: rounding decides so
     # rarely there that computing the text again (`Scores.recompute`) costs less.
     """
     if options.exact is not None or plan.in_own_layout:
-        return options.exact == "on" or plan.in_own_layout, None
-    if plan.dtype == "float32":
-        return None, None
-    overhead = exact_overhead(pair, plan)
-    return (True, None) if overhead <= MAX_EXACT_OVERHEAD else (None, overhead)
+        return options.exact == "on" or plan.in_own_layout
+    return None if plan.dtype == "float32" else True
 
 
 def why_not_quantised(machine: Machine, quantised: Quantised | None) -> str | None:

@@ -24,8 +24,6 @@ class Placement:
 
     Attributes:
         roles: Of the drafters to load.
-        exact: Whether the target's steps are to be batch-invariant; None: where that costs nothing.
-        exact_overhead: If they are declined: what they would add to an AR step, as a share.
     """
 
     ok: bool
@@ -34,8 +32,6 @@ class Placement:
     roles: Sequence[Role] = ()
     needs_bytes: int = 0
     must_fetch: bool = False
-    exact: bool | None = None
-    exact_overhead: float | None = None
 
 
 def place(
@@ -83,8 +79,7 @@ def place(
             where = f"Runs on {name} in {plan.dtype}{packed}"
             reason = f"{where}, needs about {gb(size)}{whom}{after}."
             reason += AT_HOME if plan.device == "cpu" and machine.gpus and pair.shipped else ""
-            exact = fitting.exact_or_overhead(pair, plan, options)
-            return Placement(True, reason, plan, roles, size, bool(fetch), *exact)
+            return Placement(True, reason, plan, roles, size, bool(fetch))
         else:
             where = f"{name} ({gb(memory_bytes)} of memory)"
             tried.append(f"{gb(size)} in {plan.dtype}{packed} on {where}")

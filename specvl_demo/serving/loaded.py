@@ -13,10 +13,6 @@ from specvl_demo.pairs.fitting import MAX_EXACT_OVERHEAD, LoadPlan
 from specvl_demo.vlm import hub, loading
 from specvl_demo.vlm.prompts import PromptBuilder
 
-INEXACT = (
-    "Steps are not exact, which would cost AR about {cost:.0%} here; --exact on makes them so."
-)
-
 
 @dataclass(frozen=True)
 class LoadedPair:
@@ -55,23 +51,24 @@ class LoadedPair:
         _release_caches(untried)  # of these trials: others keep their graphs
 
     def _try_exactness(self, tell: loading.Tell) -> None:
-        """Find out whether the target has batch-invariant steps here, and on a GPU what they cost:
-        measured, since the many small kernels that they launch are not in `exact_overhead`.
-        """
+        """Find out whether the target has batch-invariant steps here, and what they cost."""
         target = self.models.target
-        on_gpu = target.decoder.device.type != "cpu"
-        if on_gpu:
+        free = target.decoder.batch_invariant
+        if not free:
             tell(f"Trying whether {target.name} computes batch-invariant steps here")
         if target.min_invariant_rows is None:
             tell(
                 "This target has no batch-invariant steps here: a row's numbers depend on the other"
                 f" rows. Lossless answers compared with AR's: {target.exactness(1)}."
             )
-        elif on_gpu and self.may_decline:
+        elif self.may_decline and not free:
             cost = calibration.exact_overhead(target.decoder, target.min_invariant_rows)
             if cost > MAX_EXACT_OVERHEAD:
                 target.decline_batch_invariance()
-                tell(INEXACT.format(cost=cost))
+                tell(
+                    f"Steps are not exact, which would cost AR about {cost:.0%} here; --exact on"
+                    " makes them so."
+                )
 
     def release_caches(self) -> None:
         """Give up caches and graphs that are kept for the next question: before the pair is

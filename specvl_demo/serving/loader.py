@@ -12,10 +12,10 @@ from specvl_demo.decoders import packed_linear
 from specvl_demo.methods.base import Models, opener
 from specvl_demo.methods.opening import Opening
 from specvl_demo.pairs import PairSpec, Role, on_disk, placing
-from specvl_demo.pairs.fitting import AS_IT_FITS, Options
+from specvl_demo.pairs.fitting import AS_IT_FITS, Options, wants_exact
 from specvl_demo.pairs.machine import detect_machine, git_commit, processor_name, versions
 from specvl_demo.serving import threads
-from specvl_demo.serving.loaded import INEXACT, LoadedPair
+from specvl_demo.serving.loaded import LoadedPair
 from specvl_demo.vlm import loading, weights
 from specvl_demo.vlm.target import VLMTarget
 
@@ -51,9 +51,7 @@ def load_pair(
         tell(f"Loading {pair.target.id}")
         folder = weights.folder_of(pair.target, False, tell, machine.offline)
         vlm, prompter = weights.open_vlm(pair.target, folder, plan)
-        target = VLMTarget(vlm, placement.exact)
-        if placement.exact_overhead is not None and not target.batch_invariant:
-            tell(INEXACT.format(cost=placement.exact_overhead))
+        target = VLMTarget(vlm, wants_exact(plan, options))
         models = Models(target, {}, prompter.word_ids())
         ran_with = {"machine": f"{processor_name()}, {machine.title}"} | versions()
         if commit := git_commit():

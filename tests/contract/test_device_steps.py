@@ -11,7 +11,7 @@ import torch
 
 from specvl_demo.core.tree import chain
 from specvl_demo.core.types import Growth, Vocabulary
-from specvl_demo.decoders import attention, lean
+from specvl_demo.decoders import attention, flash_rows, lean
 from specvl_demo.decoders.attention import (
     align_mask,
     attend,
@@ -80,8 +80,10 @@ def decoders_of(model: Any) -> list[Backend]:
     return made
 
 
+@pytest.mark.parametrize("flash", [False, True])
 @pytest.mark.parametrize("name", often(zoo.FAMILIES))
-def test_steps_of_every_family_stay_on_the_device(name: str):
+def test_steps_of_every_family_stay_on_the_device(name: str, flash: bool, monkeypatch):
+    monkeypatch.setattr(flash_rows, "keeps_rows", lambda *_: flash)
     model = on_meta(zoo.FAMILIES[name].build()[0])
     for inner in decoders_of(model):
         for shape in SHAPES:

@@ -202,13 +202,11 @@ def test_memory_needed_grows_with_the_caches_of_the_lanes():
     assert beside - alone == kv + pair.drafters["small"].kv * 2 * pair.n_tokens > kv
 
 
-def test_batch_invariant_steps_are_the_default_only_where_they_cost_ar_little():
-    """LLaVA keeps ten times the keys and values of Qwen2.5-VL: there AR would be a third slower."""
-    costs = {
-        name: fitting.exact_overhead(find(name), place(find(name), H200).plan)
-        for name in ("qwen2.5-vl-7b", "llava-1.5-7b")
-    }
-    assert costs["qwen2.5-vl-7b"] < fitting.MAX_EXACT_OVERHEAD < 0.25 < costs["llava-1.5-7b"]
+def test_steps_of_half_precision_are_tried_for_exactness_and_those_of_float32_are_not():
+    """Whether they cost AR too much is measured where they run."""
+    for options, exact in ((Options(), True), (Options(exact="off"), False)):
+        assert fitting.wants_exact(LoadPlan("bfloat16"), options) is exact
+    assert fitting.wants_exact(LoadPlan("float32"), Options()) is None
 
 
 def test_old_cards_compute_in_float16():

@@ -10,9 +10,10 @@ import torch
 
 from specvl_demo.core.tree import chain, shape_of
 from specvl_demo.core.types import AuxRequest
-from specvl_demo.decoders import grouped_attention, lean
+from specvl_demo.decoders import flash_rows, grouped_attention, lean
 from specvl_demo.decoders.attention import attend, fused
 from specvl_demo.decoders.backend import Backend
+from specvl_demo.decoders.batch_invariance import attention_order
 from specvl_demo.decoders.calibration import prefilled_sequence, text_context
 from specvl_demo.decoders.forward import AuxStates, ForwardInput
 from specvl_demo.decoders.huggingface import HFDecoder
@@ -22,11 +23,13 @@ from specvl_demo.vlm import towers
 from specvl_demo.vlm.encoder import VLM
 from tests.contract.families.conftest import load, often, prompt_of
 from tests.cuda import (
+    GPU,
     FakeCuda,
     FakeGraph,
     KernelsTakeAll,
     Launches,
     OnDeviceOnly,
+    attend_rows,
     graphs_on_the_processor,
     with_graphs,
 )
@@ -119,8 +122,11 @@ def test_no_weight_is_stored_twice():
     assert torch.equal(layer.mlp.up_proj.weight, before)
 
 
+@pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("family", often(TAKEN))
-def test_a_lean_layer_is_few_operations(family: str):
+def test_a_lean_layer_is_few_operations(family: str, exact: bool, monkeypatch):
+    """Exact steps add the tail, its attention, and four that join both."""
+    monkeypatch.setattr(flash_rows, "keeps_rows", lambda *_: True)
     model, _ = zoo.build(family)
     decoder = lean_of(model.to(torch.bfloat16).to("meta"))
     every, counts = decoder._layers, []
@@ -133,13 +139,14 @@ def test_a_lean_layer_is_few_operations(family: str):
             torch.empty(1, 8, decoder.width, dtype=decoder.dtype, device="meta"),
             torch.empty(*axes, 1, 8, dtype=torch.int64, device="meta"),
             cache,
-            mask=torch.empty(1, 1, 8, 108, dtype=decoder.dtype, device="meta"),
+            mask=torch.empty(1, 1, 8, 108 + 64 * exact, dtype=decoder.dtype, device="meta"),
+            columns=torch.empty(8, 64, dtype=torch.int64, device="meta") if exact else None,
         )
         with torch.inference_mode(), OnDeviceOnly(), Launches() as counted:
             decoder.decode(call)
         counts.append(counted.n)
     norms = 3 if every[0].head_norm is not None else 0
-    assert counts[1] - counts[0] <= MAX_OPERATIONS + norms
+    assert counts[1] - counts[0] <= MAX_OPERATIONS + norms + 6 * exact
 
 
 def attended(way: grouped_attention.Way, *call: torch.Tensor) -> torch.Tensor:
@@ -243,13 +250,51 @@ def test_a_tower_sees_the_same_in_all_windows_at_once(family: str, monkeypatch):
     assert models[0].state_dict().keys() == models[1].state_dict().keys()
 
 
+def exact_call(
+    heads: int, kv_heads: int, width: int, place: str = "cpu"
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, float]:
+    """What a chain of five after 100 tokens attends with, without numbers."""
+    device = torch.device(place)
+    mask, _, columns = attention_order(chain(4), 5, 100, 512, None, device)
+    shapes = (1, heads, 5, width), (2, 1, kv_heads, 512, width)
+    empty = (torch.empty(shape, dtype=torch.bfloat16, device=device) for shape in shapes)
+    return *empty, mask, columns, width**-0.5
+
+
+def test_the_flash_kernel_is_used_only_where_rows_keep_their_bits(monkeypatch):
+    call = exact_call(4, 2, 16)
+    assert not flash_rows.keeps_rows(*call)  # it is a GPU's
+    monkeypatch.setattr(flash_rows, "attend_rows", attend_rows)
+    assert flash_rows.keeps_rows(*call)
+    for change in (lambda made: made + 0.001 * len(made), lambda made: 1.1 * made):
+
+        def other(*given: Any, change: Any = change) -> tuple[torch.Tensor, torch.Tensor]:
+            made, sums = attend_rows(*given)
+            return change(made), sums
+
+        monkeypatch.setattr(flash_rows, "attend_rows", other)
+        assert not flash_rows.keeps_rows(*call)
+
+
+@pytest.mark.parametrize("place", [GPU])
+@pytest.mark.parametrize("heads", [28, 4])
+def test_the_flash_kernel_keeps_rows_on_a_gpu(heads: int, place: str):
+    assert flash_rows.keeps_rows(*exact_call(heads, 4, 128, place))
+
+
+@pytest.mark.parametrize("n_before", [40, 100])
+@pytest.mark.parametrize("flash", [False, True])
 @torch.inference_mode()
-def test_exact_replays_say_what_the_library_says(cuda: FakeCuda):
+def test_exact_replays_say_what_the_library_says(
+    flash: bool, n_before: int, cuda: FakeCuda, monkeypatch
+):
+    monkeypatch.setattr(flash_rows, "attend_rows", attend_rows)
+    monkeypatch.setattr(flash_rows, "keeps_rows", lambda *_: flash)
     with torch.inference_mode(mode=False):
         models = [zoo.build("qwen2.5-vl")[0] for _ in range(2)]
     made = []
     for decoder in (with_graphs(lean_of(models[0])), HFDecoder(models[1])):
-        sequence = prefilled_sequence(decoder, torch.arange(40) + 5, 200).fork(200)
+        sequence = prefilled_sequence(decoder, torch.arange(n_before) + 5, 200).fork(200)
         sequence.cache.zero_unused()
         for number in range(4):
             shape = shape_of((-1, 0, 0, 1, 1, 2)[: 1 + number])
