@@ -3,6 +3,7 @@ same noise whatever tree was drafted. Searching long rows by blocks finds what t
 rounding could decide between two tokens, the text is read again, so that lossless lanes agree.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from specvl_demo.core import highest, noise, sampling
 from specvl_demo.core.sampling import Sampler, Sampling, probabilities
 from specvl_demo.core.tree import DraftTree, TreeShape, chain
 from specvl_demo.core.types import Scores, Target
+from specvl_demo.core.verification import LosslessVerifier
 from specvl_demo.methods.ar import OneNode
 from specvl_demo.methods.policies import Chain, ChainSettings, StaticTree
 from specvl_demo.vlm.encoder import VLM
@@ -272,6 +274,21 @@ def test_reading_again_gives_the_scores_of_the_lane(target: Target):
             assert torch.allclose(again, scores.logits[end - 1], atol=1e-4)
         assert torch.equal(session.score(tree).logits, scores.logits)
         session.commit(kept)
+
+
+def test_every_close_choice_of_a_path_is_read_again_once():
+    """Also those that follow each other."""
+    logits, read = torch.zeros(4, 9), []
+
+    def again(path: Sequence[int]) -> torch.Tensor:
+        read.append(len(path))
+        return logits[0].clone()
+
+    tree = DraftTree(torch.tensor([5, 0, 0, 0]), chain(3))
+    scores = Scores(logits, logits, recompute=again)
+    sampler = Sampler(Sampling(), torch.device("cpu"))
+    verdict = LosslessVerifier().verify(tree, scores, sampler)
+    assert (verdict.tokens, read) == ([0, 0, 0, 0], [1, 2, 3, 4])
 
 
 def test_half_precision_is_left_to_exact_steps():
