@@ -32,13 +32,12 @@ def row_attention(
     """
     size, tail = columns.shape
     room = mask.shape[1] - tail
-    seen = (mask == 0).split((room, tail), -1)
-    before, last = (part.sum(-1, dtype=torch.int32) for part in seen)
+    before, last = (seen.sum(-1, dtype=torch.int32) for seen in (mask == 0).split((room, tail), -1))
     # The kernel reads from a sequence's first key on, and the tail's last is always seen.
     latest_first = columns.flip(-1).flatten()
     rows = torch.arange(size + 1, dtype=torch.int32, device=queries.device)
     first, starts = torch.zeros_like(rows), rows * tail
-    share = torch.empty(queries.shape[1], size, dtype=queries.dtype, device=queries.device)
+    share = queries.new_empty(queries.shape[1], size)
     attend_part = partial(attend_rows, queries[0].transpose(0, 1), rows, scale)
 
     def attend(data: Tensor) -> Tensor:
@@ -74,7 +73,7 @@ def attend_rows(
         lengths: [T] int32, of which no more than `longest` are read, in `n_parts` parts at once.
     """
     keys, values = data.transpose(1, 2)
-    mixed, sums, *_ = torch.ops.aten._flash_attention_forward(
+    made = torch.ops.aten._flash_attention_forward(
         queries,
         keys,
         values,
@@ -89,7 +88,7 @@ def attend_rows(
         seqused_k=lengths,
         num_splits=n_parts,
     )
-    return mixed, sums
+    return made[:2]
 
 
 def keeps_rows(queries: Tensor, data: Tensor, mask: Tensor, columns: Tensor, scale: float) -> bool:

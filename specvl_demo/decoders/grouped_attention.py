@@ -129,19 +129,11 @@ def attention_ways(batch: int, n_keys: int) -> list[Way]:
     return [fused, unfused, *(partial(split_kv, n) for n in fit if batch == 1)]
 
 
-def fastest(
-    candidates: Sequence[Way],
-    calls: Sequence[Call],
-    seconds: Callable[[Callable[[], object]], float] | None = None,
-) -> Way:
+def fastest(candidates: Sequence[Way], calls: Sequence[Call]) -> Way:
     """Return the fastest of these ways over the calls of all layers.
 
     A way that fails here, or disagrees with the first one, is left out.
-
-    Args:
-        seconds: Measures a function; None for the device's own clock.
     """
-    measure = seconds or partial(_replay_seconds, calls[0][0].device)
     rows, keys, values, mask = calls[0]
     half_seen = mask.clone()
     half_seen[..., mask.shape[3] // 2 :] = _LOW
@@ -151,7 +143,7 @@ def fastest(
     for way in candidates:
         try:
             if agrees(way(*trial), truth):
-                times[way] = measure(partial(_run_all, way, calls))
+                times[way] = _replay_seconds(partial(_run_all, way, calls), rows.device)
         except (RuntimeError, TypeError, ValueError) as fault:
             if loses_device(fault):
                 raise
@@ -174,7 +166,7 @@ def trial_numbers(like: Tensor) -> Tensor:
     return torch.arange(like.numel(), device=like.device).sin().view(like.shape).to(like.dtype)
 
 
-def _replay_seconds(device: torch.device, run: Callable[[], object]) -> float:
+def _replay_seconds(run: Callable[[], object], device: torch.device) -> float:
     """Return the median seconds of a graph of this: launches take some ways longer to queue than
     to compute, and steps are replayed.
     """
