@@ -55,7 +55,7 @@ types or pastes it.
 NAME = "{name}"
 """Placeholder for a file's name in the decoding process, which does not know how to show it."""
 REMARK = "remark"
-"""Name, in a picture's `info`, of a sentence on what is wrong with its file."""
+"""Name, in the `info` of a picture or clip, of a sentence on what is wrong with its file."""
 READY = b"ready\n"
 """What the decoding process says once it holds all that it needs, before it decodes anything."""
 SLOWEST = 5.0
@@ -140,8 +140,6 @@ def examine_file(path: AnyPath, limits: Limits) -> tuple[Path, str | None]:
         raise MediaError(f"There is no file {name_in_words(path)}.") from None
     except MediaError:
         raise
-    except UnicodeError:
-        raise MediaError(f"{name} cannot be read: its name has an incomplete character.") from None
     except (OSError, ValueError) as fault:  # ValueError: a zero byte in the name
         reason = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
         raise MediaError(f"{name} cannot be read: {reason}.") from None

@@ -51,7 +51,8 @@ Side = Annotated[int, Meta(ge=1)]
 class DecoderHeader(Struct):
     """What a decoder says of a file: a refusal, or its pictures' sizes, with times of a clip.
 
-    incomplete: Whether the file ends too early, so that a part of its picture is blank or coarse.
+    incomplete: Whether the file ends too early: a part of its picture is blank or coarse, or the
+        end of its clip is missing.
     """
 
     error: str | None = None
@@ -249,11 +250,11 @@ def _read_result(
         raise MediaError(f"{name} took longer than {limits.decode_s:.0f} seconds to decode.")
     if not frames:
         raise MediaError(NO_ANSWER[_was_killed(child)].format(name=name, kind=kind))
-    if header.times_s is None:
-        if header.incomplete:
-            frames[0].info[REMARK] = f"{name} is incomplete: its file ends too early."
-        return frames[0]
-    return VideoFrames(tuple(frames), tuple(header.times_s))
+    times = header.times_s
+    visual = frames[0] if times is None else VideoFrames(tuple(frames), tuple(times))
+    if header.incomplete:
+        visual.info[REMARK] = f"{name} is incomplete: its file ends too early."
+    return visual
 
 
 def _was_killed(child: subprocess.Popen[bytes]) -> bool:

@@ -18,10 +18,14 @@ from specvl_demo.media.files import NAME, Limits, MediaError, check_size
 
 @dataclass(frozen=True)
 class VideoFrames:
-    """Upright RGB frames sampled from a clip, in order, and the seconds at which each is shown."""
+    """Upright RGB frames sampled from a clip, in order, and the seconds at which each is shown.
+
+    info: As a picture's, what is remarkable about its file.
+    """
 
     frames: tuple[Image.Image, ...] = field(repr=False)
     times_s: tuple[float, ...] = ()
+    info: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
 
 Visual = Image.Image | VideoFrames

@@ -66,7 +66,12 @@ def decode_item(item: dict, source: BinaryIO, n: int, limits: Limits) -> tuple[d
         except OSError:
             image = pictures.open_picture(data, kind, limits)
             return {"incomplete": True}, [pictures.decode_incomplete(image, kind)]
-    return clips.read_clip(source, item["clips"], n, limits)
+    header, frames = clips.read_clip(source, item["clips"], n, limits)
+    if kind == "AVI":  # of its end FFmpeg prints nothing; a stream's writer leaves the size open
+        source.seek(4)
+        declared = int.from_bytes(source.read(4), "little")
+        header["incomplete"] = source.seek(0, os.SEEK_END) < declared < 2**32 - 1
+    return header, frames
 
 
 def write_result(item: dict, source: BinaryIO, heard: int, n: int, limits: Limits) -> None:
@@ -75,7 +80,10 @@ def write_result(item: dict, source: BinaryIO, heard: int, n: int, limits: Limit
     try:
         header, images = decode_item(item, source, n, limits)
         with contextlib.suppress(BlockingIOError):
-            if b"Cannot convert interlaced" in os.read(heard, 2**16):
+            noted = os.read(heard, 2**16)
+            if b"ended prematurely" in noted or b"partial file" in noted:  # of WebM, of MP4
+                header["incomplete"] = True
+            if b"Cannot convert interlaced" in noted:
                 header = {"error": INTERLACED}
                 images = []
     except MediaError as refusal:

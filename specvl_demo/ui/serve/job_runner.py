@@ -50,8 +50,7 @@ def _fault_event(fault: Exception) -> Event:
 
 def _thumbnail(visual: Visual, file: Medium) -> Thumbnail:
     """Return small copies for the trace: one frame of a picture, every sampled one of a clip."""
-    info: dict[str, str] = getattr(visual, "info", {})
-    name = info.get(REMARK, "") or getattr(file, "name", "")
+    name = visual.info.get(REMARK, "") or getattr(file, "name", "")
     return Thumbnail(name, [_thumbnail_url(frame) for frame in getattr(visual, "frames", [visual])])
 
 
