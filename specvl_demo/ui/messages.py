@@ -49,6 +49,7 @@ NOT_KEPT = "This machine cannot store files: its upload folder is not writable. 
 NOT_FOUND = "There is nothing here."
 USE_POST = "Use POST here, with a JSON object as the body."
 NOT_JSON = "The body of this request must be a JSON object."
+BAD_JSON = "The body of this request is not valid JSON: {reason}."
 NOT_NAMED = 'Send all arguments, or some by name: {"prompt": …} to /gradio_api/call/v2/generate.'
 BODY_TOO_LARGE = "A request of this kind may have at most {most:.2g} MB, with all that it shows."
 TOO_MANY_PARTS = "The request has too many parts: at most {most} lists and objects are allowed."

@@ -59,7 +59,8 @@ async def through(door: RouteFilter, method: str, path: str, **what: Any) -> htt
 def door(folder: Path, given: Any = app, room: int = 10_000, **site: Any) -> RouteFilter:
     """The filter of a page with this folder of uploads, which takes files of 5,000 bytes."""
     kept = site.pop("kept", None) or Uploads(folder, room)
-    known = {"events": frozenset([2]), "components": frozenset([7]), "arguments": 2}
+    known = {"events": frozenset([2]), "components": frozenset([7])}
+    known["arguments"] = {"generate": ("prompt", "method")}
     return RouteFilter(given, kept, [folder], 5000, **known, **site)
 
 
@@ -172,6 +173,8 @@ def test_what_does_not_exist_is_not_here(tmp_path: Path, caplog: Any, path: str,
 def test_a_call_with_some_of_its_arguments_is_told_to_name_them(tmp_path: Path):
     part, whole = (ask(tmp_path, "POST", CALL, json={"data": ["x"] * n}) for n in (1, 2))
     assert part.status_code == 400 and "by name" in part.text and whole.status_code == 200
+    wrong = ask(tmp_path, "POST", "/gradio_api/call/v2/generate", json={"metod": "sage"})
+    assert "`metod` is not known" in wrong.text
 
 
 @pytest.mark.parametrize("path", ["/assets/" + "a" * 256, "/assets/" + "a/" * 600])
@@ -245,15 +248,15 @@ def test_an_upload_is_cut_off_as_it_comes(tmp_path: Path):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"", messages.NOT_JSON),
+        (b"", "not valid JSON"),
         (b"[1]", messages.NOT_JSON),
-        (b'{"data": NaN}', messages.NOT_JSON),
-        (b"\xff\xfe", messages.NOT_JSON),
+        (b'{"data": NaN}', "not valid JSON: unexpected character"),
+        (b"\xff\xfe", "not valid UTF-8"),
         ({"data": [[]] * (MAX_CONTAINERS + 1)}, "too many parts"),
         ({"data": [0] * 300_000}, "too many parts"),
         ({"data": [{"path": "{folder}/x"}] * (MAX_PATHS + 1)}, "at most"),
         (b'{"data":' * 40 + b"1" + b"}" * 40, "nested too deeply"),
-        (b'{"data":' * 5000 + b"1" + b"}" * 5000, messages.NOT_JSON),
+        (b'{"data":' * 5000 + b"1" + b"}" * 5000, "not valid JSON"),
         ({"data": [{"path": "/etc/passwd"}]}, "in this request is not here"),
         ({"event_data": {"media": [{"path": "x"}]}}, "in this request is not here"),
         ({"data": [{"path": "https://example.org/a.png"}]}, "in this request is not here"),

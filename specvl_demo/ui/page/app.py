@@ -158,7 +158,7 @@ def launch_settings(
         frames=frames,
         events=frozenset(page.fns),
         components=frozenset(page.blocks),
-        arguments=len(ARGUMENTS["race"]),
+        arguments=ARGUMENTS,
         places=PLACES,
         admitted=_is_admitted,
     )

@@ -87,7 +87,7 @@ class RouteFilter:
         hosts: Host names that the page answers to, `*` for any.
         frames: Sites that may show the page in a frame, `*` for any.
         events, components: Numbers that a request may name.
-        arguments: How many a call must have that does not name them.
+        arguments: Of calls, by name; one that does not name them must have all.
         places: Folders whose files are fetched by the name of the place.
     """
 
@@ -99,7 +99,7 @@ class RouteFilter:
     frames: Sequence[str] = ()
     events: frozenset[int] = frozenset()
     components: frozenset[int] = frozenset()
-    arguments: int = 0
+    arguments: Mapping[str, Sequence[str]] = field(default_factory=dict)
     places: Mapping[str, Path] = field(default_factory=dict)
     admitted: Callable[[Scope], bool] = lambda _: True
 
@@ -196,7 +196,10 @@ class RouteFilter:
         elif "component_server" in path:
             _require_one_of(data.get("component_id"), self.components)
             scope.setdefault("state", {})["visit"] = str(data.get("session_hash"))
-        elif isinstance(data.get("data"), list) and len(data["data"]) < self.arguments:
+        arguments = self.arguments.get(Path(path).name, ())
+        if "/v2/" in path and (unknown := data.keys() - set(arguments)):
+            raise RefusedRequest(400, messages.UNKNOWN.format(min(unknown)[:100]))
+        if isinstance(data.get("data"), list) and len(data["data"]) < len(arguments):
             raise RefusedRequest(400, messages.NOT_NAMED)
         return _replay_body(body, receive)
 
@@ -304,8 +307,8 @@ def parse_body(body: bytes, folders: Sequence[Path]) -> dict[str, Any]:
         raise RefusedRequest(400, messages.TOO_MANY_PARTS.format(most=MAX_CONTAINERS))
     try:
         data = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        raise RefusedRequest(400, messages.NOT_JSON) from None
+    except orjson.JSONDecodeError as fault:
+        raise RefusedRequest(400, messages.BAD_JSON.format(reason=fault)) from None
     if not isinstance(data, dict):
         raise RefusedRequest(400, messages.NOT_JSON)
     level: list[dict | list] = [data]
