@@ -54,7 +54,7 @@ PREFIX = ("prefix", "answer_prefix")
 LINE = frozenset({*WORDS, *MEDIA, "kind", "answer", "before", "id", "split"})
 """What a line of a file may say of a question."""
 
-NOTHING = "There is nothing to answer: a question (`prompt`), a picture or a clip is needed."
+NOTHING = "There is nothing to answer: a question, a picture or a clip is needed."
 Medium: TypeAlias = MediaFile | Visual
 
 
@@ -308,8 +308,10 @@ def _read_biases(value: Any) -> dict[int, float]:
     if not isinstance(value, Mapping | None):
         raise wrong_kind("Logit biases", "an object of numbers by token id", value)
     biases = {str(token): LOGIT_BIAS.check(bias) for token, bias in (value or {}).items()}
-    if len(biases) > MAX_BIASED or not all(name.isascii() and name.isdecimal() for name in biases):
-        raise ValueError(f"Logit biases are for at most {MAX_BIASED} tokens, by their ids.")
+    if wrong := [name for name in biases if not (name.isascii() and name.isdecimal())]:
+        raise ValueError(f"A logit bias is for the id of a token, not {wrong[0][:20]!r}.")
+    if len(biases) > MAX_BIASED:
+        raise ValueError(f"Logit biases are for at most {MAX_BIASED} tokens, not {len(biases)}.")
     return {int(name): bias for name, bias in biases.items()}
 
 

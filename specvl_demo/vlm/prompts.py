@@ -142,8 +142,8 @@ class PromptBuilder:
         visual = F.pad(visual, (0, len(prefix)))
         if len(ids) + room > self.context:
             raise ValueError(
-                f"The prompt has {len(ids)} tokens and the answer may have {room}; together this"
-                f" model allows at most {self.context}."
+                f"The prompt has {len(ids)} tokens and the answer may have"
+                f" {question.max_new_tokens}; together this model allows at most {self.context}."
             )
         return Prompt(ids, visual, inputs, where, text, replace(question, prefix=prefix), prefix)
 

@@ -119,6 +119,12 @@ def test_an_answer_comes_whole_and_in_pieces_and_is_the_same(served: tuple[str, 
     text = "".join(piece["delta"].get("content", "") for piece in pieces)
     assert text == said["message"]["content"] and pieces[-1]["finish_reason"] == "length"
     assert chunks[-1]["usage"] == whole["usage"]
+    assert chunks[-2]["specvl"].keys() == whole["specvl"].keys()  # with the seed, and remarks
+
+
+def test_a_prompt_that_is_too_long_is_told_with_the_tokens_that_were_asked(served: tuple[str, int]):
+    error = complete(served[0], messages=[{"role": "user", "content": "a " * 9000}]).json()["error"]
+    assert "answer may have 12;" in error["message"] and error["param"] == "messages"
 
 
 # ---------------------------------------------------------------- many visitors

@@ -146,19 +146,17 @@ class ChatApi:
             self.handlers.uploads.release_files(key)
             return _refusal_response(refusal)
         (lane,) = validate_trace(heard)
-        row = tables.lane_row(lane)
-        message = {"role": "assistant", "content": row.pop("text"), "refusal": None}
         choice = {
             "index": 0,
-            "message": message,
-            "logprobs": _logprobs(row.pop("logprobs", []), body),
+            "message": {"role": "assistant", "content": lane.text, "refusal": None},
+            "logprobs": _logprobs(lane.rounds, body),
             "finish_reason": _finish_reason(lane),
         }
         answer = {
             **_response_head(body["model"], "chat.completion"),
             "choices": [choice],
             "usage": _token_usage(lane),
-            "specvl": row,  # the other fields of `generate --json`
+            "specvl": _other_fields(lane),
         }
         return JSONResponse(answer)
 
@@ -306,17 +304,21 @@ class ChatApi:
                     if await request.is_disconnected():
                         return
         except ValueError as fault:
+            text = str(fault)
             # A file is named after its place, which is never cut short there.
-            (place,) = re.findall(r"messages[\w.[\]]+\w", str(fault))[:1] or ["messages"]
-            about = {MediaError: place, messages.Refusal: None}.get(type(fault), "model")
-            raise RefusedRequest(getattr(fault, "status", 400), str(fault), about) from None
+            (place,) = re.findall(r"messages[\w.[\]]+\w", text)[:1] or ["messages"]
+            # What only the loaded model could refuse.
+            field = "messages" if "prompt" in text else "logit_bias" if "bias" in text else None
+            about = {MediaError: place, messages.Refusal: field}.get(type(fault), "model")
+            raise RefusedRequest(getattr(fault, "status", 400), text, about) from None
         finally:
             self.handlers.uploads.release_files(caller.visit)
 
 
 def _unfit(place: str, needed: str, came: Any) -> RefusedRequest:
     """Return the refusal of what came in a place where something else is needed."""
-    return RefusedRequest(400, f"`{place}` must be {needed}, not {reprlib.repr(came)}.", place)
+    value = "null" if came is None else reprlib.repr(came)
+    return RefusedRequest(400, f"`{place}` must be {needed}, not {value}.", place)
 
 
 @contextmanager
@@ -328,11 +330,18 @@ def _refusing(name: str) -> Iterator[None]:
         raise RefusedRequest(400, str(fault), name) from None
 
 
-def _logprobs(rows: Sequence[JsonObject], body: JsonObject) -> JsonObject | None:
+def _other_fields(lane: LaneRecords) -> JsonObject:
+    """Return the fields of `generate --json` for which OpenAI's form has no place."""
+    row = tables.lane_row(lane)
+    return {name: row[name] for name in row if name not in ("text", "logprobs")}
+
+
+def _logprobs(rounds: Sequence[Round], body: JsonObject) -> JsonObject | None:
     """Return log-probabilities in OpenAI's form: `logprob` is the model's own; `logprob_drawn`,
     after penalties, temperature and cuts, is ours.
     """
-    if not body.get("logprobs"):
+    rows = [row for round_ in rounds for row in tables.log_probabilities(round_)]
+    if not rows:
         return None
 
     def entry(row: JsonObject) -> JsonObject:
@@ -352,10 +361,12 @@ async def _stream_chunks(
     """Yield an answer as server-sent events; a comment is sent while it waits."""
     base = _response_head(body["model"], "chat.completion.chunk")
 
-    def chunk(delta: JsonObject, finish: str | None = None, rows: Any = ()) -> bytes:
-        listed = _logprobs(rows, body) if rows else None
-        choice = {"index": 0, "delta": delta, "logprobs": listed, "finish_reason": finish}
-        return _server_sent_event({**base, "choices": [choice]})
+    def chunk(
+        delta: JsonObject, rounds: Sequence[Round] = (), end: str | None = None, **more: Any
+    ) -> bytes:
+        listed = _logprobs(rounds, body)
+        choice = {"index": 0, "delta": delta, "logprobs": listed, "finish_reason": end}
+        return _server_sent_event({**base, "choices": [choice], **more})
 
     heard: list[Record] = []
     async with aclosing(records):
@@ -366,14 +377,13 @@ async def _stream_chunks(
                 heard += some
                 rounds = [round_ for round_ in some if isinstance(round_, Round)]
                 text = "".join(token.text for round_ in rounds for token in round_.tokens)
-                rows = [row for round_ in rounds for row in tables.log_probabilities(round_)]
-                yield chunk({"content": text}, rows=rows) if text or rows else b": waiting\n\n"
+                yield chunk({"content": text}, rounds) if rounds else b": waiting\n\n"
                 some = await anext(records, None)
         except RefusedRequest as refusal:
             yield _server_sent_event(openai_error(*refusal.args))
             return
     (lane,) = validate_trace(heard)
-    yield chunk({}, _finish_reason(lane))
+    yield chunk({}, end=_finish_reason(lane), specvl=_other_fields(lane))
     if (body.get("stream_options") or {}).get("include_usage") is True:
         yield _server_sent_event({**base, "choices": [], "usage": _token_usage(lane)})
     yield b"data: [DONE]\n\n"
@@ -411,4 +421,5 @@ def _server_sent_event(data: JsonObject) -> bytes:
 
 
 def _refusal_response(refusal: RefusedRequest) -> Response:
-    return JSONResponse(openai_error(*refusal.args), refusal.args[0])
+    later = {"retry-after": "60"} if refusal.args[0] == 503 else None
+    return JSONResponse(openai_error(*refusal.args), refusal.args[0], later)
