@@ -11,6 +11,8 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from pkgutil import iter_modules
 
+from specvl_demo.methods.base import METHODS
+
 OUTSIDE = "SPECVL_METHODS"
 
 
@@ -21,12 +23,13 @@ def _run_plugin(path: str) -> None:
     if spec is None or spec.loader is None or not Path(path).is_file():
         raise FileNotFoundError(f"{OUTSIDE} names {path}, which is not a Python file")
     if name in sys.modules:
-        there = getattr(sys.modules[name], "__file__", None)
-        if there is None or not Path(there).exists() or not Path(there).samefile(path):
+        there = getattr(sys.modules[name], "__file__", None) or ""
+        if Path(there).resolve() != Path(path).resolve():
             raise ValueError(
                 f"{OUTSIDE} names {path}, but another module is called {name}: rename the file"
             )
         return
+    before = len(METHODS)
     sys.modules[name] = module_from_spec(spec)
     try:
         spec.loader.exec_module(sys.modules[name])
@@ -34,8 +37,10 @@ def _run_plugin(path: str) -> None:
         raise ValueError(
             f"{OUTSIDE} names {path}, whose line {fault.lineno} is not valid Python: {fault.msg}"
         ) from fault
-    except ImportError as fault:
+    except (ImportError, ValueError) as fault:
         raise ValueError(f"{OUTSIDE} names {path}, which cannot be imported: {fault}") from fault
+    if len(METHODS) == before:
+        raise ValueError(f"{OUTSIDE} names {path}, which registers no method")
 
 
 for _module in iter_modules(__path__):
