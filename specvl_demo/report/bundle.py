@@ -21,20 +21,14 @@ _COMMENT = re.compile(r"^ *(?:/\*.*?\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL)
 
 
 def bundle_scripts(entry: Path) -> str:
-    """Return a script with all that it imports, directly or not, as one script. ValueError if
-    scripts import each other in a circle.
-    """
+    """Return a script with all that it imports, directly or not, as one script."""
     modules = {}
-    opened: list[Path] = []
 
     def add(path: Path) -> str:
         """Add a script after those that it imports, and return the name of what it exports."""
         name = "_" + re.sub(r"\W", "_", path.relative_to(entry.parent).with_suffix("").as_posix())
-        if path in opened:
-            raise ValueError(f"{path.name} imports itself through {opened[-1].name}.")
         if path in modules:
             return name
-        opened.append(path)
 
         def bind(match: re.Match[str]) -> str:
             names = match[2] or "{" + match[1].replace(" as ", ": ") + "}"
@@ -47,7 +41,6 @@ def bundle_scripts(entry: Path) -> str:
         modules[path] = (
             f"const {name} = (() => {{\n{body}return {{ {', '.join(exported)} }};\n}})();\n"
         )
-        opened.pop()
         return name
 
     add(entry.resolve())

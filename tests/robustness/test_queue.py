@@ -156,7 +156,10 @@ def test_a_run_that_hangs_is_ended_with_what_computes_it(worker: ProcessWorker):
     [
         ("die", "The engine stopped (SIGKILL"),
         ("raise", "KeyError: 'a mistake of ours'"),
-        ("gpu", messages.DEVICE_LOST.format(reason="CUDA error: misaligned address")),
+        (
+            "gpu",
+            messages.DEVICE_LOST.format(reason="AcceleratorError: CUDA error: misaligned address"),
+        ),
     ],
 )
 def test_a_worker_that_ends_in_the_middle_takes_no_other_visitors_run_along(

@@ -283,7 +283,8 @@ class Run:
 def failure_sentence(fault: BaseException) -> str:
     """Return what a visitor is told of a run that raised."""
     sentence = messages.DEVICE_LOST if loses_device(fault) else messages.RUN_FAILED
-    return sentence.format(reason=cause(fault)[:MAX_FAULT_CHARS])
+    reason = f"{type(fault).__name__}: {cause(fault)}"
+    return sentence.format(reason=reason[:MAX_FAULT_CHARS])
 
 
 def refusal_events(sentence: str, code: messages.Code | None = None) -> list[Event]:

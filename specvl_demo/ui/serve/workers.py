@@ -19,14 +19,13 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Protocol
 
-from specvl_demo.core.faults import loses_device
 from specvl_demo.media import sandbox
 from specvl_demo.pairs.machine import detect_machine, on_zerogpu
 from specvl_demo.ui import messages
 from specvl_demo.ui.serve import zerogpu
 from specvl_demo.ui.serve.cluster import RayWorkers
 from specvl_demo.ui.serve.jobs import Job
-from specvl_demo.ui.serve.queue import MAX_FAULT_CHARS, Event, Worker, failure_sentence
+from specvl_demo.ui.serve.queue import Event, Worker, failure_sentence
 
 CLOSE_S = 5.0
 END_S = 1.0
@@ -209,11 +208,7 @@ class _WorkerProcess:
             for event in compute.events(job, lambda: self._stopped == run, tell):
                 self._send_event(run, event)
         except BaseException as fault:
-            problem = failure_sentence(fault)
-            if not loses_device(fault):
-                name = f"{type(fault).__name__}: {fault}"[:MAX_FAULT_CHARS]
-                problem = messages.RUN_FAILED.format(reason=name)
-            self._send_event(run, messages.error_event(problem, "failed"))
+            self._send_event(run, messages.error_event(failure_sentence(fault), "failed"))
             raise  # the state of this process is unknown: the page starts a fresh one
         self._send_event(run, {"k": "done"})
 
