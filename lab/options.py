@@ -11,12 +11,11 @@ from specvl_demo.compare.measure import Tell
 from specvl_demo.core.engine import Request
 from specvl_demo.core.sampling import Sampling
 from specvl_demo.methods.base import Choice
+from specvl_demo.options import GREEDY
 from specvl_demo.pairs import PairSpec, Role
 from specvl_demo.question import Question
 from specvl_demo.serving import session
 from specvl_demo.serving.loaded import LoadedPair
-
-GREEDY = Sampling()
 
 
 @dataclass(frozen=True)

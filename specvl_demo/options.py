@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, Generic, Literal, TypeVar, cast
 
@@ -165,8 +165,6 @@ FURTHER = (
     MIN_NEW_TOKENS,
 )
 OF_ANSWERS = (*FIRST, *FURTHER, LOGPROBS)
-NAMES = frozenset(option.name for option in OF_ANSWERS) | {"logit_bias", "stop", "ignore_eos"}
-"""Of all that a question may say of its answer."""
 
 
 def split_names(listed: str) -> list[str]:
@@ -204,11 +202,6 @@ class Sampling:
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
 
-    def __post_init__(self) -> None:
-        for option in OF_ANSWERS:
-            if option is not NEW_TOKENS:
-                option.check(getattr(self, option.name))
-
     @property
     def greedy(self) -> bool:
         """Whether the target takes its likeliest token."""
@@ -223,17 +216,19 @@ class Sampling:
     @property
     def record(self) -> dict[str, Any]:
         """Temperature, top-p, seed, and what else was changed, as plain values."""
-        plain = Sampling()
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        values["logit_bias"] = {str(token): bias for token, bias in self.logit_bias.items()}
-        values["stop"] = list(self.stop)
+        values = vars(self) | {
+            "logit_bias": {str(token): bias for token, bias in self.logit_bias.items()},
+            "stop": list(self.stop),
+        }
         return {
             name: value
             for name, value in values.items()
             if name in ("temperature", "top_p", "seed")
-            or getattr(self, name) != getattr(plain, name)
+            or getattr(self, name) != getattr(GREEDY, name)
         }
 
+
+GREEDY = Sampling()
 
 DETAIL = Option(
     "picture_detail",

@@ -21,7 +21,7 @@ from tqdm import tqdm
 from specvl_demo import question, records
 from specvl_demo.cli.parse import InputError, file_error
 from specvl_demo.methods import base
-from specvl_demo.pairs import PairSpec, Role, on_disk
+from specvl_demo.pairs import PairSpec, Role, find, on_disk
 from specvl_demo.pairs.fitting import Options
 from specvl_demo.records import Begin, JsonObject, LaneRecords, Round, gather_lanes
 from specvl_demo.report import tables, trace
@@ -62,10 +62,8 @@ def answer_batch(options: argparse.Namespace) -> int:
     pair, (choice,) = choose_methods(options, [options.method])
     try:
         lines = Path(options.batch).read_text(encoding="utf-8-sig").split("\n")
-    except OSError as fault:
+    except (OSError, ValueError) as fault:
         raise file_error("read", f"--batch {options.batch}", fault) from None
-    except ValueError:
-        raise InputError(f"--batch {options.batch} is not UTF-8 text.") from None
     if not (filled := [line for line in lines if line.strip()]) or filled[0].lstrip()[0] == "[":
         what = "is a JSON array" if filled else "is empty"
         raise InputError(f"--batch {options.batch} {what}; write one JSON object a line.")
@@ -102,7 +100,8 @@ def bench(options: argparse.Namespace) -> int:
     from specvl_demo.compare.peers import PEERS
     from specvl_demo.compare.report import hide_disturbed, page_of
 
-    cases = questions.bench_questions(pair, options.data, options.prompts)
+    of_pair = find(options.suite) if options.suite else pair
+    cases = questions.bench_questions(of_pair, options.data, options.prompts)
     peers = PEERS if options.peers else PEERS[:1]
     roles = choosing.roles_of(choices)
     if options.peers and "small" in on_disk.loadable_drafters(pair) and "small" not in roles:
@@ -131,8 +130,9 @@ def choose_methods(
     pair = named_pair(options.pair, options.target, options.drafter)
     temperature = options.temperature
     if not names:
-        every = options.methods == ["all"]
-        names = choosing.supported_methods(pair, temperature) if every else options.methods
+        names = choosing.supported_methods(pair, temperature)
+        if options.methods != ["all"]:
+            names = [name for name, _ in choosing.read_lanes(options.methods, None)]
         names = ["ar", *(name for name in names if name != "ar")]
     drafting = [name for name in names if name != "ar"] or names
     given: dict[str, dict[str, str]] = {name: {} for name in names}

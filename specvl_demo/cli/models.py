@@ -33,12 +33,9 @@ def list_models(options: argparse.Namespace) -> int:
     if options.json:
         print_json(document)
         return 0
-    rows = [
-        row | {"runs here": row["available"], "why": row["reason"]} for row in document["pairs"]
-    ]
-    table = tables.to_markdown(rows, ("id", "runs here", "why"))
+    table = tables.to_markdown(document["pairs"], ("id", "available", "reason"))
     methods = tables.to_markdown(document["methods"], ("name", "lossless", "summary"))
-    sys.stdout.write(f"{document['machine']}\n\n{table}\n\n{methods}\n")
+    sys.stdout.write(f"{machine.title}\n\n{table}\n\n{methods}\n")
     return 0
 
 

@@ -77,24 +77,6 @@ def _json(text: str) -> Any:
         raise argparse.ArgumentTypeError(f"must be JSON, not {text!r}") from None
 
 
-def _methods(text: str) -> list[str]:
-    """Return names of methods, each once, separated by commas."""
-    names = split_names(text)
-    if not names:
-        raise argparse.ArgumentTypeError("names no method; `models` lists them")
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise argparse.ArgumentTypeError(f"names {twice[0]} twice")
-    return names
-
-
-def _port(text: str) -> int:
-    if not (text.isdecimal() and 1 <= int(text) <= 65535):
-        raise argparse.ArgumentTypeError(
-            f"must be between 1 and 65535, not {text!r}; without --port, GRADIO_SERVER_PORT applies"
-        )
-    return int(text)
-
-
 # ---------------------------------------------------------------- the table
 
 Row = tuple[str, dict[str, Any]]
@@ -187,8 +169,8 @@ REQUEST = (
 )
 BENCH = (
     *PAIR,
-    option("--methods", "A,B,…", "comma-separated, or all (default)", type=_methods, default="all"),
-    option("--suite", about="the pocket pair's own questions, as without it", choices=["pocket"]),
+    option("--methods", "A,B,…", "comma-separated; default: all", type=split_names, default="all"),
+    option("--suite", about="ask this pair's own questions, not the pair's", choices=["pocket"]),
     number("--repeats", "N", "interleaved", (1, 1000), 5),
     *ANSWER_OPTIONS,
     option("--data", "FILE", "your own questions, a line of JSON each"),
@@ -200,7 +182,7 @@ BENCH = (
 )
 SERVE = (
     option("--host", about="address to listen on (default: this machine only)"),
-    option("--port", about="port to listen on (default: GRADIO_SERVER_PORT, or 7860)", type=_port),
+    number("--port", "P", "port to listen on (default: GRADIO_SERVER_PORT, or 7860)", (1, 65535)),
     option(
         "--pair", "ID", "what a visitor starts with (default: photo if it is here, else pocket)"
     ),
@@ -231,7 +213,7 @@ SERVE = (
 FILE = option("file", "FILE")
 OUT = option("--out", "FILE", required=True)
 TRACE = (
-    ("check", "report what is wrong with a trace; one that was cut short is valid", (FILE,)),
+    ("check", "report what is wrong with a trace; one that lacks its last lines is valid", (FILE,)),
     ("show", "summarise a trace as text", (FILE,)),
     ("html", "write the race as one HTML file that opens in any browser", (FILE, OUT)),
     ("figure", "write the race as one SVG figure, for a page or a paper", (FILE, OUT)),
@@ -263,7 +245,7 @@ COMMANDS: dict[str, Command] = {
     "race": Command(
         "race several methods on the same question, turn by turn",
         "cli.answer:race",
-        (*PAIR, option("--methods", "A,B,…", METHODS, type=_methods, required=True), *REQUEST),
+        (*PAIR, option("--methods", "A,B,…", METHODS, type=split_names, required=True), *REQUEST),
     ),
     "bench": Command("measure methods side by side", "cli.answer:bench", BENCH),
     "trace": Command("check, show or draw a saved race", "cli.trace:run_action", actions=TRACE),

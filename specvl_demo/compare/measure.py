@@ -20,7 +20,7 @@ from specvl_demo.compare.report import (
     shared_figures,
 )
 from specvl_demo.methods.base import Choice
-from specvl_demo.options import Sampling
+from specvl_demo.options import GREEDY, Sampling
 from specvl_demo.pairs.machine import MachineLoad
 from specvl_demo.question import Question
 from specvl_demo.records import JsonObject
@@ -39,15 +39,14 @@ def run_bench(
     max_new_tokens: int,
     peers: Sequence[str],
     tell: Tell = lambda text, share: None,
-    sampling: Sampling | None = None,
+    sampling: Sampling = GREEDY,
 ) -> JsonObject:
     """Return the report of `bench --json`. choices: AR first. peers: The library's own ways, which
     run only if nothing is asked of sampling.
     """
     load = MachineLoad()
-    sampling = sampling or Sampling()
     cases = [replace(case, max_new_tokens=max_new_tokens, sampling=sampling) for case in cases]
-    peers = peers if sampling == Sampling() else ()
+    peers = peers if sampling == GREEDY else ()
     questions = [session.make_request(loaded, case, detail="light") for case in cases]
     session.warm_up(loaded, questions[0], choices)
     library = LibraryPeers(loaded.models, peers, choices)

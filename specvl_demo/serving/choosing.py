@@ -42,20 +42,25 @@ def roles_of(choices: Sequence[Choice]) -> list[Role]:
 def read_lanes(
     names: Any, settings: Any, baseline: bool = False
 ) -> list[tuple[str, dict[str, Value]]]:
-    """Return the methods in plain data, each once with its settings; ValueError if they are none.
+    """Return the methods in plain data, each with its settings; ValueError if there is none, or if
+    one is named twice.
 
     settings: Parameters by method, whose bounds `choose` checks; those of other methods do not
     count. baseline: Whether the plain model runs first.
     """
     methods = list(map(_method_name, list_of(names, str, "The methods", "a list of names")))
+    if not methods and not baseline:
+        raise ValueError("The methods must name at least one method; `models` lists them.")
+    if twice := [name for name in methods if methods.count(name) > 1]:
+        raise ValueError(f"The methods name {twice[0]} twice.")
     what = 'an object with the parameters of each method by name, such as {"chain": {"gamma": 3}}'
     if not isinstance(settings, Mapping | None):
         raise wrong_kind("Settings", what, settings)
     settings = settings or {}
     for name, values in settings.items():
-        method = _method_name(name)
+        _method_name(name)
         if not isinstance(values, Mapping | None):
-            raise ValueError(f"Settings must be {what}; under {method!r} is {json_kind(values)}.")
+            raise ValueError(f"Settings must be {what}; under {name!r} is {json_kind(values)}.")
         for key, value in (values or {}).items():
             if not isinstance(value, Value):
                 setting = f"The setting {text_of(key, 'A setting', MAX_NAME)!r}"

@@ -21,7 +21,7 @@ from specvl_demo.core.engine import Detail, Lane, Request, SharedPrefill
 from specvl_demo.media import to_rgb
 from specvl_demo.media.files import REMARK
 from specvl_demo.methods.base import Choice, build_parts, note_names
-from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P, Sampling
+from specvl_demo.options import NEW_TOKENS, Sampling
 from specvl_demo.pairs import fitting
 from specvl_demo.pairs.machine import MachineLoad
 from specvl_demo.places import AnyPath
@@ -153,7 +153,7 @@ def race(
     with the first lane. watchers: See `MachineLoad`.
     """
     media = getattr(request.prompt.source, "all_media", ())
-    if remarks := [seen.info[REMARK] for seen in media if REMARK in getattr(seen, "info", ())]:
+    if remarks := [seen.info[REMARK] for seen in media if REMARK in seen.info]:
         notes = changed(notes or AskedQuestion(), remarks=remarks)
     shared = SharedPrefill(request)
     running = make_lanes(loaded, request, choices, shared)
@@ -315,9 +315,6 @@ class Pair:
         methods: Sequence[str] = ("ar",),
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         max_new_tokens: int = NEW_TOKENS.default,
-        temperature: float = TEMPERATURE.default,
-        top_p: float = TOP_P.default,
-        seed: int = SEED.default,
         prefix: str | Sequence[int] = (),
         **sampling: Any,
     ) -> Race:
@@ -326,12 +323,11 @@ class Pair:
 
         images, videos: Paths; pictures may also be Pillow's, of an array `Image.fromarray(array)`.
         settings: Parameters by method. prefix: Text or token ids that every answer continues, such
-        as another race's `token_ids` up to some place, and another token after them. sampling: The
-        other fields of `options.Sampling`, such as `repetition_penalty`.
+        as another race's `token_ids` up to some place, and another token after them. sampling:
+        Fields of `options.Sampling`, such as `temperature`, `top_p` and `seed`.
         """
         if unknown := sampling.keys() - Sampling.__dataclass_fields__:
-            names = ", ".join(Sampling.__dataclass_fields__)
-            raise TypeError(f"race has no argument {', '.join(unknown)}; of sampling: {names}.")
+            raise TypeError(f"race has no argument {', '.join(unknown)}; see options.Sampling.")
         pair = self._loaded.pair
         fields = {
             "question": question,
@@ -339,15 +335,11 @@ class Pair:
             "videos": videos,
             "prefix": prefix,
             "max_new_tokens": max_new_tokens,
-            "temperature": temperature,
-            "top_p": top_p,
-            "seed": seed,
             **sampling,
         }
         query = read(fields, _read_medium)
         named_lanes = choosing.read_lanes(methods, settings)
-        if not named_lanes:
-            raise ValueError("methods must name at least one method.")
+        temperature = query.sampling.temperature
         chosen = [choosing.choose(pair, *lane, temperature) for lane in named_lanes]
         notes = AskedQuestion(query.words)
         running = race(self._loaded, make_request(self._loaded, query), chosen, notes=notes)

@@ -237,7 +237,7 @@ def test_bench_measures_beside_the_library(capsys, place: Path):
         (["generate", "--method", "ar", "--seed", "-1"], 2),
         (["trace", "check", "nowhere.jsonl"], 2),
         (["race", "--methods", "ar", "--pair", "nope"], 2),
-        (["bench", "--methods", ""], 2),
+        (["bench", "--repeats", "0"], 2),
     ],
 )
 def test_help_mistakes_and_traces_need_no_torch(words: list[str], code: int):

@@ -71,7 +71,7 @@ custom: --set drafter=ngram --set views=multimodal    views empty
 custom: --set views=                       at least one view
 custom: --set views=multimodal+multimodal  twice
 race --methods ar,nope --prompt x          no method 'nope'
-race --methods , --prompt x                --methods: names no method; `models` lists them
+race --methods , --prompt x                name at least one method; `models` lists them
 race --methods chain,chain --prompt x      chain twice
 race --methods chain --prompt x --set bogus=1           no parameter 'bogus'; it has: gamma
 race --methods chain,sage --prompt x --set bogus=1      chain has no parameter 'bogus'
@@ -95,7 +95,7 @@ ar: --batch lines.jsonl --json             takes prompts and files from its line
 generate --method ar --batch nowhere.jsonl --json  cannot be read
 models --see 7                             Unrecognized arguments: --see 7
 serve --pair nope                          There is no pair 'nope'; known: photo, pocket,
-serve --port 0                             --port: must be between 1 and 65535, not '0'
+serve --port 0                             --port: must be a whole number between 1 and 65535, not 0
 serve --workers 0                          --workers: must be a whole number between 1 and 1024
 serve --gpus-each -1                       --gpus-each: must be a number between 0 and 64, not -1
 serve --waiting -5                         --waiting: must be a whole number between 0 and 10000
@@ -168,6 +168,7 @@ QUESTIONS = """
 {"pair": ["pocket"]}                         The pair must be text, not a list
 {"methods": ["nope"]}                        no method 'nope'; known: .*ar,
 {"methods": "ar"}                            methods must be a list .* not text
+{"methods": ["sage", "ar", "sage"]}          methods name sage twice
 {"settings": {"nope": {}}}                   no method 'nope'; known: .*ar,
 {"settings": "gamma=5"}                      Settings must be an object
 {"settings": {"ar": 5}}                      such as {.*}; under 'ar' is a number
@@ -233,7 +234,7 @@ def test_compare_refuses(fields: dict[str, Any], part: str):
 COMPLETED = """
 {"stop": [".", ""]}                          At most 16 stop strings of 1 to 200 characters
 {"stop": 7}                                  Stop strings must be texts, not a number
-{"logit_bias": {"x": 1}}                     at most 1024 tokens, by their ids
+{"logit_bias": {"x": 1}}                     is for the id of a token, not 'x'
 {"logit_bias": {"1": 101}}                   must be a number between -100 and 100, not 101
 {"logit_bias": [1]}                          Logit biases must be an object of numbers by token id
 {"ignore_eos": "yes"}                        ignore_eos must be true or false, not text
@@ -251,6 +252,7 @@ COMPLETED = """
 {"model": "pocket/native", "stream": true}   native needs a
 {"model": "pocket/lvspec", "stream": true, "temperature": 1}   lvspec is not defined for
 {"model": 7}                                 /v1/models
+{"model": null}                              or pair/method (/v1/models lists them), not null.
 {"temperature": 1000}                        `temperature` must
 {"temperature": -1}                          must be 0, or a number between 0.001 and 10, not -1
 {"top_p": 2}                                 `top_p` must be a number between 0.001 and 1, not 2
@@ -267,7 +269,7 @@ COMPLETED = """
 {"messages": [{"role": "tool", "content": "x"}]}  there are no tools), not 'tool'.
 {"content": ""}                              There is nothing to answer
 {"content": ["x"]}                           `messages[0].content[0]` must be a part
-{"content": [{"type": "text"}]}              `messages[0].content[0].text` must be text, not None
+{"content": [{"type": "text"}]}              `messages[0].content[0].text` must be text, not null
 {"content": [{"type": "input_audio"}]}       is text, image_url or video_url
 {"content": [{"type": "image_url", "image_url": "https://example.org/a.png"}]}  holds the file
 {"content": [{"type": "image_url", "image_url": "data:;base64,@@@"}]}  must be base64

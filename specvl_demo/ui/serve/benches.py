@@ -31,7 +31,7 @@ from specvl_demo.compare.report import (
 )
 from specvl_demo.media import MediaFile
 from specvl_demo.methods import base
-from specvl_demo.options import NAMES, QUESTIONS, REPEATS
+from specvl_demo.options import NEW_TOKENS, QUESTIONS, REPEATS, Sampling
 from specvl_demo.pairs import find
 from specvl_demo.places import EXAMPLES
 from specvl_demo.records import JsonObject, LaneRecords, Record, dump_trace, gather_lanes
@@ -43,7 +43,7 @@ from specvl_demo.ui.serve.uploads import Uploads
 
 MAX_ANSWERS = 1000
 """Answers of one bench: questions × repeats × methods."""
-SHARED = ("system", "picture_detail", *(NAMES - {"seed"}))
+SHARED = {"system", "picture_detail", NEW_TOKENS.name, *Sampling.__dataclass_fields__} - {"seed"}
 """What all questions of a bench have in common."""
 MAX_KEPT = 8
 """Benches kept, the newest; of one client only the newest."""
