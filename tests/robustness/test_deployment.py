@@ -63,7 +63,6 @@ def test_bad_logins_are_refused_without_being_said(text: str, tmp_path: Path):
 def test_a_port_of_the_environment_is_checked_like_a_given_one(monkeypatch, refusal: Refusal):
     monkeypatch.setenv("GRADIO_SERVER_PORT", "http")
     assert "not http" in refusal()
-    assert parse_arguments(["serve", "--port", "7000"]).port == 7000
     monkeypatch.setenv("GRADIO_SERVER_PORT", "7001")
     assert parse_arguments(["serve"]).port == 7001
 

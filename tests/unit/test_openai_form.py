@@ -70,13 +70,6 @@ def api(tmp_path: Path) -> Api:
     return Api(tmp_path / "uploads")
 
 
-def test_a_broken_file_is_refused_before_it_waits_in_line(api: Api, tmp_path: Path):
-    url = f"data:;base64,{encoded('webp', tmp_path)[:120]}"
-    answer = api.complete([{"type": "image_url", "image_url": url}])
-    assert answer.status_code == 400 and "damaged" in answer.json()["error"]["message"]
-    assert not api.jobs
-
-
 def test_values_that_change_nothing_are_taken(api: Api):
     nothing = {"parallel_tool_calls": True, "tool_choice": "auto", "repetition_penalty": 1.0}
     nothing |= {"top_k": -1, "min_p": 0, "reasoning_effort": "low"}
