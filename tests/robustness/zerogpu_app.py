@@ -80,7 +80,7 @@ async def call(queue: Queue, method: str = "chain", stop_after: int | None = Non
     """One call; stop_after: rounds after which a visitor presses Stop."""
     lanes = (("ar", {}), (method, {}))
     shown = (MediaFile("examples/scene.png"),)
-    job = Job(PAIR, lanes, Question("what is this", shown, max_new_tokens=16))
+    job = Job(PAIR, lanes, Question("what is this", shown, max_new_tokens=400))
     kinds = []
     errors = []
     stages = []
