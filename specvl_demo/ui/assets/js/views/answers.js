@@ -31,7 +31,7 @@ export function answers(race, painter, onback) {
   });
   race.on('begin', ({ lane }) => views.get(lane.name).begun());
   race.on('begin round end', ({ lane }) => views.get(lane.name)?.update());
-  race.on('head select focus', (_, type) => {
+  race.on('lane head select focus', (_, type) => {
     for (const view of views.values()) view.update(type !== 'head');
   });
   return [chips, node];
