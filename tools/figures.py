@@ -3,7 +3,8 @@
     python tools/figures.py            rewrite every marked figure
     python tools/figures.py --check    exit code 1, and the lines that differ from their record
 
-`<!-- pairs:begin -->` and `<!-- pairs:end -->` enclose a table with a row for each shipped pair,
+`<!-- pairs:begin -->` and `<!-- pairs:end -->` enclose a table with a row for each shipped pair, of
+the records of another processor with `pairs_zen5` instead,
 `<!-- methods: photo -->` and `<!-- methods end -->` one with a row for each method of a record,
 `<!-- slower: photo -->` and `<!-- slower end -->` a sentence on what is slower than AR in all,
 `<!-- processors:begin -->` and `<!-- processors:end -->` one with a row for each processor.
@@ -46,7 +47,7 @@ COMPARISON = ROOT / "examples" / "comparison.json"
 COMPARED = {"ar", "tabed", "sage", "lvspec", "hivis", "dream", "chain", "hf-generate"}
 PAIRS = {"pocket: drawn scenes": "performance", "photo: photographs": "photo"}
 """The record of each shipped pair."""
-TABLE = re.compile(r"(<!-- pairs:begin -->\n).*(<!-- pairs:end -->)", re.S)
+TABLE = re.compile(r"(<!-- pairs(\w*):begin -->\n).*(<!-- pairs\w*:end -->)", re.S)
 PROCESSORS = re.compile(r"(<!-- processors:begin -->\n).*(<!-- processors:end -->)", re.S)
 METHODS = re.compile(r"(<!-- methods: (\w+) -->\n).*?(<!-- methods end -->)", re.S)
 SLOWER = re.compile(r"(<!-- slower: (\w+) -->\n).*?(<!-- slower end -->)", re.S)
@@ -123,8 +124,11 @@ def slower(name: str) -> str:
     return f"From the pixels to the last token, with vision and prefill, {losses}.\n"
 
 
-def pairs() -> str:
-    """Return a table of the plain model and the fastest lossless method of every pair."""
+def pairs(suffix: str) -> str:
+    """Return a table of the plain model and the fastest lossless method of every pair.
+
+    suffix: Of the records' names.
+    """
     heads = (
         "pair",
         "AR, tokens/s",
@@ -137,7 +141,7 @@ def pairs() -> str:
     )
     lines = [" | ".join(heads), " | ".join(["---", *["--:"] * (len(heads) - 1)])]
     for title, name in PAIRS.items():
-        record = _record(name)
+        record = _record(name + suffix)
         drafts = {row["method"]: row.get("drafts") for row in page_of(record).tables[0][1]}
         rows = [
             row | {"drafts": drafts[row["method"]]}
@@ -152,7 +156,7 @@ def pairs() -> str:
             title = f"{pair}: both"
         lines.append(_fastest(title, rows))
     table = "".join(f"| {line} |\n" for line in lines)
-    records = {title.partition(":")[0]: _record(name) for title, name in PAIRS.items()}
+    records = {title.partition(":")[0]: _record(name + suffix) for title, name in PAIRS.items()}
     ran = {LIBRARY.format(**record["machine"]) for record in records.values()}
     counts = "; ".join(f"{title}: {_question_count(record)}" for title, record in records.items())
     return f"{table}\n{counts}. {INTERVAL} {BLANK} {' '.join(sorted(ran))}\n"
@@ -269,7 +273,7 @@ def written(text: str) -> str:
         _, mark, record, name, column, most = found.groups()
         return figure(_record(record), name, column, most) + mark
 
-    text = TABLE.sub(lambda found: found[1] + pairs() + found[2], text)
+    text = TABLE.sub(lambda found: found[1] + pairs(found[2]) + found[3], text)
     text = PROCESSORS.sub(lambda match: match[1] + processors() + match[2], text)
     text = METHODS.sub(lambda found: found[1] + methods(found[2]) + found[3], text)
     text = SLOWER.sub(lambda found: found[1] + slower(found[2]) + found[3], text)
