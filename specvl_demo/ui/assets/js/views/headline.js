@@ -3,7 +3,7 @@
 import { h, refill } from './dom.js';
 import { ENDS, laid, withEndMark } from '../records/text.js';
 import { best, drafterInWords } from '../records/highlights.js';
-import { differences, doubt, doubts, hedged } from '../records/verdict.js';
+import { differences, doubt, hedged } from '../records/verdict.js';
 import { W, fmt } from '../words/words.js';
 
 const FEW_RIVALS = 2; // whose words are quoted
@@ -25,8 +25,6 @@ export function headline(race) {
   const doubted = doubt(race, lane);
   if (doubted?.kind === 'cut') return [W.headline.cut];
   if (!race.meta.compared) return [`${W.run.uncompared}.`];
-  // As beside the chart.
-  const [clearest] = doubts(race).find(([, lanes]) => lanes.includes(lane)) ?? [];
   const rivals = all.filter((one) => one !== lane);
   const of = rivals.length ? W.headline.of(lane.title) : '';
   const differs = differences(race, lane);
@@ -45,7 +43,7 @@ export function headline(race) {
     ...(t.n_relaxed ? ['; ', relaxed, W.headline.through(t.n_relaxed)] : []),
     W.headline.answer(!differs, lane.given.text),
     doubted
-      ? W.headline.doubtful(t.tau, hedged(doubted), clearest.sentence)
+      ? W.headline.doubtful(t.tau, hedged(doubted), doubted.sentence)
       : h('b', W.headline.took(x, total)),
     rivals.length && x > 1 && !doubted && W.headline.fastest(rivals.length + 1),
     price(race, rivals.length ? lane.title : 'it', differs, quoted),
