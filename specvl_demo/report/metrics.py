@@ -179,7 +179,7 @@ class Comparison:
         lever = ""
         if saved >= WORTH_SAVING * whole:
             gain = tau / (cost * (1 - saved / whole))
-            least = f"it would be {fixed(gain, 2)}×" if not rough else "most time would be saved"
+            least = f"it would be {fixed(gain, 2)}×" if not rough else "that would save the most"
             lever = f"; if {what}, {least}"
         if gain < 1:
             lever += (
