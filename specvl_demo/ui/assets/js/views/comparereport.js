@@ -4,6 +4,7 @@ import { Chart } from './chart.js';
 import { benchByDepth } from './charts.js';
 import { button, folded, h, headRow, refill, tableRow, term, thumbnail } from './dom.js';
 import { Race } from '../state/race.js';
+import { pairOf } from '../state/request.js';
 import { COMPARE } from '../words/comparewords.js';
 import { W, fmt } from '../words/words.js';
 
@@ -30,7 +31,9 @@ export function benchReport(bench, painter) {
     refill(others, further);
     const open = (id || report.asked) && ((kind, name) => bench.openRace(kind, name));
     const without = left.length ? [W.ask.greedy(left)] : [];
-    const heading = id ? null : h('h2', COMPARE.recorded(report.machine));
+    const { pair } = report.settings;
+    const { title = pair } = pairOf(bench.parts.catalog, pair) ?? {};
+    const heading = id ? null : h('h2', COMPARE.recorded(report.machine, title));
     const charted = report.rows.some((row) => row.accepted_by_depth?.length);
     refill(node, [
       told([...report.before, ...without], heading),
@@ -52,19 +55,16 @@ export function benchReport(bench, painter) {
 const told = (texts, heading) => h('div.vl-help', heading, ...texts.map((text) => h('p', text)));
 
 /** The first cell of every row names it. */
-function tableCard(heading, help, columns, rows) {
+function tableCard(heading, columns, rows) {
   const lines = rows.map(([name, ...cells]) => tableRow(name, cells));
-  const parts = [
-    h('h2', { title: help }, heading),
-    h('table', headRow(columns), h('tbody', lines)),
-  ];
+  const parts = [h('h2', heading), h('table', headRow(columns), h('tbody', lines))];
   return h('section.vl-card.vl-c-table', { tabindex: '0', label: heading }, parts);
 }
 
 function table({ heading, columns, rows }) {
   const head = columns.map((text) => term(text, COMPARE.columns[text]));
   const cells = ([name, ...texts]) => [name, ...texts.map((text) => h('td', text))];
-  return tableCard(heading, null, head, rows.map(cells));
+  return tableCard(heading, head, rows.map(cells));
 }
 
 /** Speedups by kind of question. open(kind, name): a cell's race is wanted. */
@@ -90,7 +90,7 @@ function heatMap(rows, bench, open) {
   const cells = (row) => [row.method, ...['', ...kinds].map((kind) => cell(row, kind))];
   const head = (kind) => [kind, ' ', h('small', COMPARE.basis(methods[0].by_kind[kind]))];
   const heads = ['', COMPARE.all(kinds), ...kinds.map(head)];
-  return tableCard(COMPARE.kinds, COMPARE.kindsHelp, heads, methods.map(cells));
+  return tableCard(COMPARE.kinds, heads, methods.map(cells));
 }
 
 function answersOf(questions) {

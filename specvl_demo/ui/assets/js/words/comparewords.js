@@ -55,7 +55,7 @@ export const COMPARE = {
   done: ({ questions, repeats }) =>
     `Done: ${count(questions, 'question')}${repeats > 1 ? `, each asked ${repeats} times` : ''}.`,
   empty: 'Every method answers by itself.',
-  recorded: ({ when = '' }) => `Recorded ${String(when).slice(0, 10)}`,
+  recorded: ({ when = '' }, pair) => `Recorded ${String(when).slice(0, 10)} · ${pair}`,
   save: 'Tables, JSON, own traces',
   figure: { svg: 'Figure (SVG)', pdf: W.run.saveAs.pdf },
   unrecorded: 'No such race is recorded: Run asks this with this method.',
@@ -70,7 +70,6 @@ export const COMPARE = {
   cut: (tokens) => `… (cut at ${count(tokens, 'token')})`,
   reference: (text) => `Right: ${text}`,
   kinds: 'Speedup by kind of question',
-  kindsHelp: 'All tokens over all seconds, divided by those of autoregressive decoding.',
   race: 'Show a race on such a question',
   ask: 'Ask such a question: no race on one is recorded',
   basis: ({ cases, tokens }) =>
