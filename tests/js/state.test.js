@@ -120,6 +120,12 @@ test('a run that comes to nothing leaves the race and the form that were there',
   await settled();
   assert.deepEqual([form.turns.length, recordsOf(race).length, archive.runs.length], [0, before, 1]);
   assert.deepEqual([form.problem, stage.notice, stage.offers], ['Too large.', { text: 'Too large.', wrong: true }, ['follow']]);
+  form.run();
+  form.emit('stop');
+  feed({ k: 'done' });
+  await settled();
+  assert.deepEqual([recordsOf(race).length, archive.runs.length], [before, 1]);
+  assert.ok(stage.notice.text.startsWith(W.run.unbegun));
 });
 
 test('a run is stopped by its name; before the first word there is no answer', async () => {

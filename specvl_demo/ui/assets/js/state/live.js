@@ -52,7 +52,7 @@ export class Live extends Emitter {
     const written = race.list.some((lane) => lane.tokens.length);
     if (written) this.parts.archive.keep(race);
     else if (failure !== null) form.undo(before);
-    if (!written && failure !== null && earlier.records.length) {
+    if (!written && earlier.records.length) {
       race.show(earlier.records, earlier.meta);
       stage.offerNext();
     } else if (!written)
@@ -120,7 +120,7 @@ export class Live extends Emitter {
     const ended = written && stopped ? W.run.stopped + goesOn : '';
     stage.compareWithForm();
     form.say(failure ?? ended, failure !== null);
-    if (!written && failure === null) stage.tell(W.run.unbegun);
+    if (!written && failure === null) stage.tell(`${W.run.unbegun} ${stage.notice.text}`.trim());
     else stage.offerNext();
     if (!written || failure !== null || stopped) return;
     this.emit('over');

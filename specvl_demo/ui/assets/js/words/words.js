@@ -527,7 +527,7 @@ export const W = {
       ),
     outdated: (question, changed) =>
       `This race answers “${question}”. The form now has ${changed.length ? list(changed) : 'something else'}: press Run to race that.`,
-    unbegun: 'Stopped before the first word: there is no answer.',
+    unbegun: 'Stopped before the first word: that run has no answer.',
     busy: 'A race is running; stop it first.',
     brokenLink: 'The link is damaged and cannot be read. Ask for it again.',
     unknownLink: (names) =>
