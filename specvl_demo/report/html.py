@@ -31,20 +31,22 @@ def race_page(
     lanes: Sequence[LaneRecords],
     earlier: Sequence[tuple[str, str]] = (),
     names: Mapping[str, str] | None = None,
+    example: str | None = None,
 ) -> str:
     """Return the file as text: about 1.5 MB, and the trace with its pictures.
 
     Args:
         earlier: Questions and answers before this one.
         names: What methods call their notes; without them their numbers stand as in the trace.
+        example: The name of the page's example whose race it is.
     """
     first = lanes[0].begin
     notes = [note for lane in lanes for round_ in lane.rounds for note in round_.notes.items()]
     numbers = {key: key for key, value in notes if type(value) in (int, float)}
-    title = first.notes.question or "A race"
     context = {
         "facts": tables.run_facts(first),
-        "earlier": [{"question": question, "answer": answer} for question, answer in earlier],
+        "earlier": earlier,
+        "example": example,
         "compared": msgspec.to_builtins(remarks.race_remarks(lanes)),
         "notes": numbers if names is None else names,
         "sure": confidence.SENTENCES,
@@ -52,7 +54,7 @@ def race_page(
     }
     scripts = _scripts()
     return Template(Path(__file__).with_name("race.html").read_text("utf-8")).substitute(
-        title=escape(title),
+        title=escape(first.notes.question or "A race"),
         policy=_security_policy(scripts),
         styles="".join(sheet.read_text("utf-8") for sheet in bundle.SHEETS),
         known=_as_text(msgspec.json.encode(context).decode()),

@@ -355,7 +355,7 @@ def test_a_file_of_a_race_holds_the_page_and_the_trace():
     )
     assert gather_lanes(map(loads, parts["trace"].split("\n"))) == lanes
     context = json.loads(parts["known"])
-    assert context["earlier"] == [{"question": "What <b>was</b> it?", "answer": "A star."}]
+    assert context["earlier"] == [["What <b>was</b> it?", "A star."]]
     assert context["compared"] == msgspec.to_builtins(remarks.race_remarks(lanes))
     assert "function raceView" in page and "function formView" not in page
     assert "function compareView" not in page

@@ -189,8 +189,8 @@ class PageHandlers:
     def export_race(self, payload: Any, caller: Caller) -> JsonObject:
         """Return an uploaded trace as one file that is removed with the visit.
 
-        payload: {path, as, earlier}: as 'figure' an SVG figure, else the page as one file;
-        earlier: the conversation's [{question, answer}].
+        payload: {path, as, earlier, example}: as 'figure' an SVG figure, else the page as one file;
+        earlier: the conversation's [{question, answer}]; example: its name, if it is one.
         """
         payload = payload if isinstance(payload, Mapping) else {}
         asked = question.read({"question": "?", "history": payload.get("earlier")}, visitor=True)
@@ -201,7 +201,7 @@ class PageHandlers:
         with self._read_trace(file) as lanes:
             if payload.get("as") == "figure":
                 return self._write_file(caller, "race.svg", figure.race_svg(lanes).encode())
-            page = html.race_page(lanes, earlier, self.catalog.get("notes"))
+            page = html.race_page(lanes, earlier, self.catalog.get("notes"), payload.get("example"))
             return self._write_file(caller, "race.html", page.encode())
 
     def check_clip(self, item: Any, _: Caller) -> None:

@@ -32,12 +32,12 @@ const view = raceView({
 race.on('shown', () => point(race));
 
 const records = parse(written);
-const { facts: machine, compared } = known;
+const { facts: machine, compared, example } = known;
 const { question } = first(records).notes ?? {};
-race.show(records, { source: 'saved', question, machine, compared });
+race.show(records, { source: 'saved', question, machine, compared, example });
 point(race);
 
-const earlier = known.earlier.map(({ question: asked, answer }) =>
+const earlier = known.earlier.map(([asked, answer]) =>
   h('li', h('p', h('b', asked || W.chat.nothing), h('span', answer))),
 );
 const turns = h('section.vl-conversation', { hidden: !earlier.length }, h('ol.vl-turns', earlier));

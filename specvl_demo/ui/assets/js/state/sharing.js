@@ -34,7 +34,8 @@ export class Sharing {
     const sent = await api.upload(new File([written], TRACE)).catch(() => null);
     const turns = race.meta.asked?.history ?? [];
     const earlier = turns.map(({ question, answer }) => ({ question, answer }));
-    const asked = { path: sent?.path, as: as === 'page' ? as : 'figure', earlier };
+    const { example } = race.meta;
+    const asked = { path: sent?.path, as: as === 'page' ? as : 'figure', earlier, example };
     const made = sent && (await api.server.export_race(asked).catch(() => null));
     const problem = await deliver(this.parts, made, MADE[as], W.run.notShared);
     const told = as === 'pdf' ? W.run.printed : W.run.shared(MADE[as][0]);

@@ -30,8 +30,7 @@ export function track(race, painter) {
     });
   };
   race.on('reset', () => {
-    const { file, source } = race.meta;
-    put(caption, source === 'recorded' && !file ? W.track.chosen : W.track.caption);
+    put(caption, W.track[race.meta.example ? 'chosen' : 'caption']);
     rows.clear();
     body.replaceChildren();
   });
