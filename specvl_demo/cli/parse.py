@@ -170,7 +170,7 @@ REQUEST = (
 BENCH = (
     *PAIR,
     option("--methods", "A,B,…", "comma-separated; default: all", type=split_names, default="all"),
-    option("--suite", about="ask this pair's own questions, not the pair's", choices=["pocket"]),
+    option("--suite", about="ask the own questions of this pair instead", choices=["pocket"]),
     number("--repeats", "N", "interleaved", (1, 1000), 5),
     *ANSWER_OPTIONS,
     option("--data", "FILE", "your own questions, a line of JSON each"),
