@@ -195,7 +195,7 @@ export class LaneView {
       const differs = Boolean(found?.[own ? 'base' : 'other'].has(stop - 1));
       node.classList.toggle('other', differs);
       node.classList.toggle('shared', own && start < (found?.shared ?? 0));
-      if (differs) node.title = own ? W.lane.missing : W.lane.other;
+      if (differs) node.title = W.lane.other((own ? against : base).title);
     });
   }
 

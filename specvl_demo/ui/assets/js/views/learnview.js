@@ -90,7 +90,7 @@ function aboutColours(text, live) {
 
 function aboutOthers(methods) {
   const told = methods.flatMap((m) => [
-    h('dt', m.title, !m.lossless && h('small', W.learn.lossyMark)),
+    h('dt', m.title, !m.lossless && h('small', ` (${W.lane.lossy})`)),
     h('dd', m.help, ' ', sourceLink(m)),
   ]);
   return lessonCard('others', [h('h2', W.learn.others), h('dl.vl-other-methods', told)]);

@@ -89,7 +89,7 @@ function drawNumbers(race, lane, { row, cells }, told, why, unsound) {
   const again = lane.end?.again?.length ? W.track.timed(lane.timings.map(fmt.seconds)) : '';
   const read = total && W.track.totalHelp(fmt.seconds(lane.before));
   const doubted = why && (rough ? why.sentence : W.charts.noSpeedup({ sentence: why.sentence }));
-  cells.speedup.title = doubted ?? [!x && W.track.alone, again, read].filter(Boolean).join('. ');
+  cells.speedup.title = doubted ?? [again, read].filter(Boolean).join('. ');
   put(cells.speed, fmt.speed(t.tokens_per_s));
   put(cells.tau, fmt.number(t.tau));
   put(cells.clock, fmt.seconds(t.clock_s || null));

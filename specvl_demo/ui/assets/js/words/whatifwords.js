@@ -21,7 +21,7 @@ export const WHATIF = {
   other: (s, r) =>
     `With these values the answer would come ${s}× as fast as autoregressive decoding; measured: ${r}×.`,
   unsure: (s, why, as) =>
-    `${why} ${as ? 'The figures as they stand' : 'With these values the figures'} would make ${s}×: treat that with care.`,
+    `${why} ${as ? 'The figures as they stand' : 'With these values the figures'} would make ${s}×.`,
   formula: (f) => `speedup = τ / (v + γ c) = ${f.tau} / (${f.v} + ${f.gamma} × ${f.c}) = ${f.s}`,
   beyond: (deepest) =>
     `Drafts of more than ${deepest} levels, dotted, were not recorded: extrapolated.`,

@@ -63,6 +63,10 @@ const rejected =
 
 const unadded = (name, why) => `${name} was not added: ${why}`;
 
+const GIVEN = ' from the given beginning on';
+
+const LATER = '; what was asked after it goes';
+
 const SILENT = 'The server does not answer: it was stopped or cannot be reached.';
 
 export const W = {
@@ -84,8 +88,7 @@ export const W = {
   lane: {
     answer: (title) => `Answer of ${title}. Arrow keys walk through its tokens.`,
     focus: (title) => `Show ${title} in tree and charts`,
-    other: 'The autoregressive lane has another token here.',
-    missing: 'The lane in focus has another token here.',
+    other: (title) => `${title} has another token here.`,
     exact: 'exact',
     plainHelp:
       'The large model alone, one token a pass (an “AR step”): the others are measured against it.',
@@ -128,7 +131,6 @@ export const W = {
     about: (x) => `about ${x.toFixed(1)}×`,
     timed: (seconds) =>
       `By the mean of ${seconds.length} timings (${seconds.join(', ')}); rounds tell the first`,
-    alone: 'Nothing to compare it with',
     total: (x) => `${x}× in all`,
     totalHelp: (before) => `In all: with ${before} of reading the pictures and the question.`,
     tokensOf: (title) => `Tokens of ${title}`,
@@ -309,8 +311,7 @@ export const W = {
     ended: (...by) => `Of all that ${W.headline.by(...by)}, only the end of the answer was right`,
     relaxed: (n, all) => `${n} of ${count(all, 'token')}`,
     through: (n) => ` ${n === 1 ? 'was' : 'were'} let through without being confirmed`,
-    answer: (same, begun) =>
-      same ? `: same answer${begun ? ' from the given beginning on' : ''}, ` : '; ',
+    answer: (same, begun) => (same ? `: same answer${begun ? GIVEN : ''}, ` : '; '),
     known: (price) => `, and ${price}.`,
     other: (base, lane) => {
       if (!lane) return `leaves out “${base}”`;
@@ -551,7 +552,7 @@ export const W = {
     uncompared: 'the server has not compared its lanes',
     agreement: {
       same: (titles, _, begun) =>
-        `${list(titles)}: same answer${begun ? ' from the given beginning on' : ''}, token for token`,
+        `${list(titles)}: same answer${begun ? GIVEN : ''}, token for token`,
       so_far: (titles) => `${list(titles)}: the same, as far as both were written`,
       tie: ([t], { at, gap, alike, dtype }) =>
         `${t}: differs from token ${at + 1} on, a near tie that rounding in ${dtype} decided (${gap.toFixed(3)} nats)${agree(alike)}`,
@@ -579,7 +580,6 @@ export const W = {
   learn: {
     formula: (title) => `The rule of ${title}`,
     others: 'Other methods',
-    lossyMark: ' (its answer may differ)',
     watch: (title) => `Watch “${title}”`,
     nav: 'Lessons',
     look: 'What to look for.',
@@ -603,8 +603,8 @@ export const W = {
     },
     fresh: 'Asked by itself.',
     keepOn: 'Ask as a follow-up',
-    edit: (n, later) => `Edit question ${n}${later ? '; what was asked after it goes' : ''}`,
-    retry: (n, later) => `Ask question ${n} again${later ? '; what was asked after it goes' : ''}`,
+    edit: (n, later) => `Edit question ${n}${later ? LATER : ''}`,
+    retry: (n, later) => `Ask question ${n} again${later ? LATER : ''}`,
     nothing: 'Describe what is shown.',
     follow: 'Ask a follow-up',
     next: 'Type your next question and press Run. The model then knows this question and its answer.',
