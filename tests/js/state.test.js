@@ -438,7 +438,7 @@ test('what a bench asks of files and of the form', async () => {
   assert.deepEqual([JSON.parse(form.lines).media, form.files.length], [['/b', '/b'], 1]);
 });
 
-test('how long a bench takes follows from the last race', () => {
+test('how long a bench takes follows from the last race, or bench', () => {
   browser();
   const { bench, parts } = benching(1);
   bench.methods = ['sage'];
@@ -449,4 +449,10 @@ test('how long a bench takes follows from the last race', () => {
   const { seconds } = bench.estimate();
   bench.fields.repeats = 6;
   assert.ok(seconds > 0 && Math.abs(bench.estimate().seconds - 2 * seconds) < 1e-6);
+  bench.id = 'b';
+  const rows = [10, 40].map((speed) => ({ tokens_per_s: speed, first_token_ms: 200 }));
+  const settings = { pair: parts.form.request.pair };
+  bench.take({ settings, rows });
+  bench.take({ settings, rows: [{ tokens_per_s: null }] }); // nothing was answered yet
+  assert.equal(bench.speeds.seconds(settings.pair, 80), 0.2 + 80 / 16);
 });

@@ -13,9 +13,9 @@ import { W } from '../words/words.js';
 const FRESH_MS = 2000; // how old a table may be while the bench runs
 const WAIT_MS = 300; // until it looks again for the end of a race
 
-/** How fast pairs raced on this page. */
+/** How fast pairs answered on this page. */
 class Speeds {
-  /** Of each pair's last race. @type {{ [pair: string]: Speed }} */
+  /** Of each pair, the last seen. @type {{ [pair: string]: Speed }} */
   raced = {};
 
   /** @param {Pick<Race, 'list' | 'meta'>} race */
@@ -25,6 +25,13 @@ class Speeds {
     const seconds = sum(list.map((lane) => lane.totalsAfter(Infinity).clock_s));
     const before = sum(list.map((lane) => lane.before)) / list.length;
     this.raced[meta.asked.pair] = { before, token: seconds / tokens };
+  }
+
+  /** @param {{ settings: any, rows: any[] }} report of a bench that ran here */
+  learnBench({ settings, rows }) {
+    const before = rows[0]?.first_token_ms / 1000;
+    const token = sum(rows.map((row) => 1 / row.tokens_per_s)) / rows.length;
+    if (token < Infinity) this.raced[settings.pair] = { before, token };
   }
 
   /** Seconds of an answer. @param {string} pair @param {number} tokens */
@@ -315,6 +322,7 @@ export class Bench extends Emitter {
     const colours = coloursOf(report.rows.map(({ name }) => name));
     report.rows.forEach((row, i) => Object.assign(row, { colour: colours[i] }));
     this.report = report;
+    if (this.id) this.speeds.learnBench(this.report);
     this.emit('report');
   }
 

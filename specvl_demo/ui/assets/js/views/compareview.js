@@ -30,7 +30,7 @@ export function compareView(bench, { limits }, painter) {
     h('div', h('h2', label), methods, h('div', papers)),
     h('div', asked.flat(), cost, actionButtons(bench)),
   );
-  bench.on('change files', () => {
+  bench.on('change files report', () => {
     const told = Object.entries(bench.settings).map(([name, values]) => {
       const { title } = bench.offered.find((method) => method.name === name);
       return [title, ...Object.entries(values).flat()].join(' ');

@@ -37,8 +37,8 @@ export const COMPARE = {
   notSaved: 'The files could not be made. Try again.',
   cost: ({ answers, tokens, seconds }) =>
     seconds
-      ? `${count(answers, 'answer')}: ${about(seconds)} if each has ${tokens} tokens, at the speed of your last race.`
-      : `${count(answers, 'answer')}; how long they take is known after the next race.`,
+      ? `${count(answers, 'answer')}: ${about(seconds)} if each has ${tokens} tokens, at the last speed seen here.`
+      : `${count(answers, 'answer')}; a first run tells how long they take.`,
   more: 'More tables',
   asking: (i, { questions, repeats }, left) => {
     const again = repeats > 1 ? `, repeat ${Math.floor(i / questions) + 1} of ${repeats}` : '';
@@ -60,18 +60,18 @@ export const COMPARE = {
   figure: { svg: 'Figure (SVG)', pdf: W.run.saveAs.pdf },
   unrecorded: 'No such race is recorded: Run asks this with this method.',
   about: (pair, settings) =>
-    `Asked of ${pair}, the pair chosen in Race, with ${settings.length ? `what was changed there: ${settings.join('; ')}` : 'its own settings'}. Add or drop questions (.jsonl), pictures or a bench --json.`,
+    `Asked of ${pair}, the pair chosen in Race, with ${settings.length ? `what was changed there: ${settings.join('; ')}` : 'its own settings'}. Drop a bench --json to see it.`,
   form: 'Or add a .jsonl file and its pictures. A line is {"question": "…", "images": ["file.jpg"]}, with an "answer" where a short one is right.',
   columns: {
     τ: W.track.tauHelp,
   },
-  step: 'An AR step: one token written by the large model alone. Learn tests the papers’ claims on drawn scenes.',
+  step: 'An AR step: one token written by the large model alone.',
   answers: 'The answers',
   cut: (tokens) => `… (cut at ${count(tokens, 'token')})`,
   reference: (text) => `Right: ${text}`,
   kinds: 'Speedup by kind of question',
   race: 'Show a race on such a question',
-  ask: 'Ask such a question: no race on one is recorded',
+  ask: 'Ask such a question',
   basis: ({ cases, tokens }) =>
     [count(cases, 'question'), tokens && count(tokens, 'token')].filter(Boolean).join(', '),
   few: (n, needed) => `${count(n, 'token')}: fewer than ${needed} say little`,
