@@ -67,13 +67,16 @@ def expect_opened(opened, name: str) -> None:
     path = ROOT / "examples" / f"{name}.trace.jsonl"
     question = json.loads(path.open(encoding="utf-8").readline())["notes"]["question"]
     opened.locator("#vl-trace").set_input_files(path)
+    opened.wait_for_function("name => specvl.race.meta.file === name", arg=path.name)
     expect(opened.locator(".vl-question")).to_have_text(question)
     expect(opened.locator(".vl-lane")).to_have_count(2)
     finish_replay(opened)
     expect(opened.locator(".vl-says .vl-headline")).to_contain_text("were guessed by a small model")
     expect(opened.locator(".vl-verdict")).to_contain_text("same answer, token for token")
-    spans = opened.evaluate("specvl.race.list[1].begin.spans.length")
-    seen = opened.evaluate("specvl.race.list[1].begin.seen.length")
+    spans, seen = opened.evaluate("""() => {
+      const { spans, seen } = specvl.race.list[1].begin;
+      return [spans.length, seen.length];
+    }""")
     opened.evaluate("specvl.race.select({lane: specvl.race.list[1].name, token: 5})")
     card = opened.locator(".vl-race .vl-inspector")
     if name == "clip":
