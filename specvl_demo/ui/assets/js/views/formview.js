@@ -7,6 +7,7 @@ import { methodList } from './methodlist.js';
 import { methodPanel } from './methodpanel.js';
 import { field, fieldsOf, panelOf, tally } from './settings.js';
 import { tiles } from './tiles.js';
+import { exampleLike, ownSettings } from '../state/examples.js';
 import { chosen } from '../state/request.js';
 import { W } from '../words/words.js';
 
@@ -171,20 +172,19 @@ function samplingPanel(form, onchange) {
   const system = textarea(form, 'system');
   const panel = panelOf(W.ask.sampling, () => form.restore({ sampling: {}, system: '' }));
   const show = () => {
-    const { catalog, request } = form;
-    const count = () => panel.tally(fields.countChanged() + further.countChanged());
+    const { further, sampling } = form.catalog;
+    const { sampling: values, system: text } = form.request;
     const change = () => {
-      count();
+      panel.tally(values);
       onchange();
       form.changed();
     };
-    const fields = fieldsOf(catalog.sampling, request.sampling, change);
-    const further = fieldsOf(catalog.further, request.sampling, change);
-    const open = { open: further.countChanged() > 0 };
-    const more = folded('details.vl-further', W.ask.further, open, further.node);
-    system.value = request.system;
-    panel.fill(fields.node, more, field('vl-system', W.ask.system, system, W.ask.systemHelp));
-    count();
+    const fields = (params) => fieldsOf(params, values, change);
+    const open = further.some(({ key }) => key in values);
+    const more = folded('details.vl-further', W.ask.further, { open }, fields(further));
+    system.value = text;
+    panel.fill(fields(sampling), more, field('vl-system', W.ask.system, system, W.ask.systemHelp));
+    panel.tally(values);
   };
   form.on('update', show);
   show();
@@ -196,11 +196,11 @@ function parametersPanel(form, ask, others) {
   const methods = h('div.vl-settings');
   let panels = [];
   const count = () => {
-    const examples = panels.flatMap((panel) => panel.example() ?? []);
-    const own = panels.filter((panel) => !panel.example());
-    const rest = Object.keys(chosen(form.request)).length;
-    const changed = own.reduce((sum, panel) => sum + panel.countChanged(), rest);
-    tally(changes, changed, examples);
+    const { request } = form;
+    const own = ownSettings(form);
+    const changed = [chosen(request), ...request.methods.map((name) => own[name] ?? {})];
+    const examples = request.methods.flatMap((name) => exampleLike(form, name) ?? []);
+    tally(changes, changed.flatMap(Object.keys).length, examples);
   };
   const show = () => {
     const { pair, settings, methods: names } = form.request;

@@ -13,15 +13,16 @@ export function loadingPanel(form) {
   const show = () => {
     const { catalog, pairFacts: pair, request } = form;
     const weights = weightKinds(pair.loading).map((key) => weightsOf(pair.loading, key));
+    const values = valuesOf(request);
     const tally = () => {
-      panel.tally(fields.countChanged());
+      panel.tally(values);
       put(refusal, loadingRefusal(pair, request) ?? '');
     };
-    const fields = fieldsOf([...weights, pictureDetail(catalog)], valuesOf(request), () => {
+    const fields = fieldsOf([...weights, pictureDetail(catalog)], values, () => {
       tally();
       form.changed();
     });
-    panel.fill(fields.node, refusal, ran);
+    panel.fill(fields, refusal, ran);
     tally();
   };
   const panel = panelOf(W.loading.title, () => {

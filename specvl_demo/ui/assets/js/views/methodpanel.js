@@ -15,8 +15,6 @@ export function methodPanel(form, name, ask, ontally) {
   const { pair } = request;
   const values = (request.settings[name] ??= {});
   const problem = h('p.vl-help.wrong', { role: 'status' });
-  const expertCount = h('span');
-  let fields = null; // until it is known what can be set
   let asked = null;
 
   const load = async () => {
@@ -33,28 +31,22 @@ export function methodPanel(form, name, ask, ontally) {
     if (!told.problem)
       for (const key of Object.keys(values)) if (!known.includes(key)) delete values[key];
     const shape = shapeOf(told);
+    const chosen = fieldsOf(shape, values, () => {
+      load();
+      changed();
+    });
     const first = params.length > MOST_FIELDS ? FIRST_FIELDS : params.length;
-    const [chosen, some, rest] = (fields = [
-      fieldsOf(shape, values, () => {
-        load();
-        changed();
-      }),
-      fieldsOf(params.slice(0, first), values, changed),
-      fieldsOf(params.slice(first), values, changed),
-    ]);
+    const [some, rest] = [params.slice(0, first), params.slice(first)];
+    const fields = (list) => fieldsOf(list, values, changed);
     put(problem, told.problem ?? '');
-    put(expertCount, W.ask.expert(params.length - first));
-    const expert = first < params.length && folded('details', expertCount, rest.node);
-    panel.fill(chosen.node, told.problem && problem, some.node, expert);
+    const expert = rest.length > 0 && folded('details', W.ask.expert(rest.length), fields(rest));
+    panel.fill(chosen, told.problem && problem, fields(some), expert);
     panel.node.hidden = !shape.length && !params.length;
     tally();
     ontally();
   };
 
-  const countChanged = () =>
-    fields?.reduce((sum, some) => sum + some.countChanged(), 0) ?? Object.keys(values).length;
-  const example = () => exampleLike(form, name);
-  const tally = () => panel.tally(countChanged(), example());
+  const tally = () => panel.tally(values, exampleLike(form, name));
   const changed = () => {
     tally();
     form.changed();
@@ -67,7 +59,7 @@ export function methodPanel(form, name, ask, ontally) {
   const { title } = catalog.methods.find((method) => method.name === name);
   const panel = panelOf(W.ask.settingsOf(title), reset);
   load();
-  return { node: h('div.vl-method-panel', panel.node), pair, values, countChanged, example };
+  return { node: h('div.vl-method-panel', panel.node), pair, values };
 }
 
 /** Preset and parts. @returns {Param[]} */

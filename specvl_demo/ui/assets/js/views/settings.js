@@ -6,18 +6,12 @@ import { W } from '../words/words.js';
 let serial = 0;
 
 /** values: the changed ones. @param {Param[]} params */
-export function fieldsOf(params, values, onchange) {
-  const fields = params.map((param) => parameterField(param, values, onchange));
-  return {
-    node: h('div.vl-fields', ...fields.map(({ node }) => node)),
-    countChanged: () => fields.filter(({ differs }) => differs()).length,
-  };
-}
+export const fieldsOf = (params, values, onchange) =>
+  h('div.vl-fields', ...params.map((param) => parameterField(param, values, onchange)));
 
 function parameterField(param, values, onchange) {
   const { key, title, default: standard, paper = null } = param;
   const id = `vl-p${(serial += 1)}`;
-  const differs = () => key in values && !same(values[key], standard);
   const set = (value) => {
     if (same(value, standard)) delete values[key];
     else values[key] = value;
@@ -32,12 +26,13 @@ function parameterField(param, values, onchange) {
     .map((text) => text.replace(/\.?$/, '.'));
   const node = field(id, title, input, help.join(' '), reset);
   const show = () => {
-    input.show(values[key] ?? standard);
-    node.classList.toggle('changed', differs());
-    reset.hidden = !differs();
+    const value = values[key] ?? standard;
+    input.show(value);
+    reset.hidden = same(value, standard);
+    node.classList.toggle('changed', !reset.hidden);
   };
   show();
-  return { node, differs };
+  return node;
 }
 
 /** Fields below a count of changes; `fill` puts them in. */
@@ -48,10 +43,11 @@ export function panelOf(title, onreset) {
   return {
     node: folded('details', [h('span', title), count], body),
     fill: (...nodes) => refill(body, [...nodes, all]),
-    /** example: the one whose own the values are. */
-    tally(changed, example) {
-      tally(count, example ? 0 : changed, example ? [example] : []);
-      all.hidden = changed === 0;
+    /** Count the changed values. example: the one whose own they are. */
+    tally(values, example) {
+      const { length } = Object.keys(values);
+      tally(count, example ? 0 : length, example ? [example] : []);
+      all.hidden = length === 0;
     },
   };
 }
