@@ -197,7 +197,7 @@ test('an answer that was decoded again has one time in replay, sentence and tabl
   race.setHead(0.1);
   assert.deepEqual(list.map((one) => race.over(one)), [false, true]);
   assert.ok(headline(race)[0].includes(fmt.seconds(race.now(list[0]).clock_s * 2)));
-  race.slow = true;
+  race.slower = 100;
   near(race.making(list[0]).verified, (0.05 - 0.02) / 0.08); // half of the second step
   race.setHead(0.4 / 3);
   assert.ok(race.over(list[0]));

@@ -54,7 +54,7 @@ def test_one_step_drafts_checks_and_settles(opened):
       const k = lane.rounds.findIndex((r) => r.path.length > 2);
       const round = lane.rounds[k];
       specvl.race.select(null);
-      specvl.race.slow = true;
+      specvl.race.slower = 1e3;
       specvl.race.setHead(lane.totalsAfter(k).clock_s + round.draft_s * 0.999);
     }""")
     pale = opened.locator(".vl-lane[data-lane='1'] .vl-guess .tk.guess:visible")

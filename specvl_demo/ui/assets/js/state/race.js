@@ -5,6 +5,8 @@ import { Emitter } from './emitter.js';
 import { Lane } from '../records/fold.js';
 import { shown } from '../records/trace.js';
 
+const VISIBLE_S = 0.3; // rounds that take less on screen are shown whole
+
 /** @extends {Emitter<RaceEvents>} */
 export class Race extends Emitter {
   /** By name. @type {Map<string, Lane>} */
@@ -15,7 +17,6 @@ export class Race extends Emitter {
   /** Seconds on every lane's own clock that are shown; null: all there are. @type {number | null} */
   head = null;
   slower = 1; // how many times slower than it was a replay shows it
-  slow = false; // whether that is enough to show what happens within a round
   /** The name of the lane that tree and charts show. @type {string | null} */
   focus = null;
   /** @type {Selected | null} */
@@ -150,11 +151,17 @@ export class Race extends Emitter {
     return this.head === null ? lane.rounds.length : lane.roundsBy(this.head);
   }
 
+  /** Whether a replay is slow enough to show what happens within a round. */
+  get slow() {
+    const rounds = Math.max(1, ...this.rivals.map((lane) => lane.rounds.length));
+    return (this.slower * this.duration) / rounds >= VISIBLE_S;
+  }
+
   /** The round that a slow replay is in, and the shares that are drafted and verified. @param {Lane} lane */
   making(lane) {
     const shownRounds = this.roundsShown(lane);
     const round = lane.rounds[shownRounds];
-    if (!this.slow || this.head === null || !round) return null;
+    if (this.head === null || !round || !this.slow) return null;
     const began = lane.rounds[shownRounds - 1]?.clock_s ?? 0;
     const since = this.head / lane.stretch - began;
     if (since < 1e-9 && shownRounds) return null; // it rests between two

@@ -4,13 +4,11 @@ import { Emitter } from './emitter.js';
 
 const SHOW_S = 8; // how long a stretched replay lasts
 const WATCHABLE_S = 6; // longer races are shown at their own speed
-const VISIBLE_S = 0.3; // rounds that take less on screen are shown whole
 
 /** @extends {Emitter<ReplayEvents>} */
 export class Replay extends Emitter {
   stretched = true;
   playing = false;
-  rate = 1;
   /** When the last frame was. @type {number | null} */
   last = null;
 
@@ -44,14 +42,9 @@ export class Replay extends Emitter {
     this.emit('change');
   }
 
-  /** Find how fast the head moves, and tell the race. */
+  /** Tell the race how much slower than it was it is shown. */
   pace() {
-    const { race } = this;
-    this.rate = this.stretched ? 1 / this.stretch : 1;
-    const drafting = race.list.filter((lane) => !lane.plain);
-    const rounds = Math.max(1, ...drafting.map((lane) => lane.rounds.length));
-    race.slower = 1 / this.rate;
-    race.slow = race.duration / rounds / this.rate >= VISIBLE_S;
+    this.race.slower = this.stretched ? this.stretch : 1;
   }
 
   /** Follow the head. */
@@ -116,7 +109,7 @@ export class Replay extends Emitter {
     if (!this.playing) return;
     const passed = this.last === null ? 0 : (now - this.last) / 1000;
     this.last = now;
-    const head = (this.race.head ?? 0) + passed * this.rate;
+    const head = (this.race.head ?? 0) + passed / this.race.slower;
     if (head >= this.race.duration) this.finish();
     else {
       this.race.setHead(head);
