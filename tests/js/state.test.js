@@ -329,7 +329,7 @@ function benching(total, over = {}) {
     return parts.answer?.(done) ?? null;
   };
   Object.assign(parts.runner, { run: async () => answer() });
-  const bench = new Bench(parts, ['.jsonl', '.png']);
+  const bench = new Bench(parts);
   const said = [];
   bench.on('say', ({ text }) => said.push(text));
   return { asked, bench, parts, said };

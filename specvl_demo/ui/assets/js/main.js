@@ -60,16 +60,15 @@ class Page {
     this.race = new Race(catalog.rules);
     this.runner = new Runner(api);
     this.replay = new Replay(this.race);
-    this.drawing = new Drawing(() => api.server.computing_time());
-    this.form = new Form(catalog, api.upload, shrink, (clip) => api.server.check_clip(clip));
+    this.drawing = new Drawing(api.server.computing_time);
+    this.form = new Form(catalog, api.upload, shrink, api.server.check_clip);
     this.stage = new Stage(this);
     this.archive = new Archive(this);
     this.live = new Live(this);
     this.followUps = new FollowUps(this);
     this.sharing = new Sharing(this);
     this.visit = new Visit(this);
-    const { clip_types: clips, picture_types: pictures } = catalog.limits;
-    this.bench = new Bench(this, ['.jsonl', ...pictures, ...clips]);
+    this.bench = new Bench(this);
   }
 
   /** What draws, each with the state that it shows. */
@@ -84,7 +83,7 @@ class Page {
     };
     this.painter = new Painter();
     const list = raceList(this.archive, (...run) => stage.again(...run));
-    this.ask = formView(form, (asked) => api.server.method_panel(asked), list);
+    this.ask = formView(form, api.server.method_panel, list);
     this.chat = conversation(form, followUps);
     this.view = raceView({ ...this, on });
     this.compare = compareView(this.bench, catalog, this.painter);
@@ -141,8 +140,8 @@ class Page {
 
   /** Compare asks about all files; elsewhere a trace is opened, and others join the question. */
   drop(event) {
-    const files = [...(event.dataTransfer?.files ?? [])];
-    if (!files.length || event.defaultPrevented) return;
+    const files = [...event.dataTransfer.files];
+    if (!files.length) return;
     event.preventDefault();
     const file = files.find((f) => /\.jsonl?$/.test(f.name));
     if (this.body.dataset.view === 'compare') this.bench.add(files);

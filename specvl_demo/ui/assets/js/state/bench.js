@@ -65,11 +65,15 @@ export class Bench extends Emitter {
   left = [];
   speeds = new Speeds();
 
-  /** @param {Parts} parts @param {string[]} endings of files that can be asked about */
-  constructor(parts, endings) {
+  /** @param {Parts} parts */
+  constructor(parts) {
     super();
     this.parts = parts;
-    this.endings = endings;
+  }
+
+  /** How names of files end that can be asked about. */
+  get endings() {
+    return ['.jsonl', ...this.parts.form.files.types];
   }
 
   get request() {

@@ -27,6 +27,11 @@ export class Files extends Emitter {
     this.shrink = shrink;
   }
 
+  /** How names of files end that can be asked about. */
+  get types() {
+    return [...this.limits.picture_types, ...this.limits.clip_types];
+  }
+
   /** @param {File} file @returns {Media['kind'] | null} */
   kind(file) {
     const dot = file.name.slice(file.name.lastIndexOf('.')).toLowerCase();
@@ -51,8 +56,8 @@ export class Files extends Emitter {
 
   /** Why a file cannot be part of the question. @param {File} file @param {Media['kind'] | null} kind */
   unfit({ name, size }, kind) {
-    const { bytes, clip_types: clips, files, picture_types: pictures } = this.limits;
-    const types = [...pictures, ...clips].map((type) => type.slice(1).toUpperCase());
+    const { bytes, files } = this.limits;
+    const types = this.types.map((type) => type.slice(1).toUpperCase());
     if (!kind) return W.media.unknown(name, types.join(', '));
     if (!size) return W.media.empty(name);
     if (size > bytes) return W.media.large(name, fmt.bytes(size), fmt.bytes(bytes));

@@ -13,8 +13,7 @@ const removeButton = (kind, { name }, fn) => iconButton('close', W.media.remove(
 
 /** @param {Files} files */
 export function mediaWell(files) {
-  const { picture_types: pictures, clip_types: clips } = files.limits;
-  const accept = [...pictures, ...clips].join(',');
+  const accept = files.types.join(',');
   const more = { id: 'vl-files', multiple: true, accept, kind: 'vl-tool', sign: 'image' };
   const strip = h('ul.vl-thumbs', { label: W.media.title });
   const outside = h('ul.vl-refused');
