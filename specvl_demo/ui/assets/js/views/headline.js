@@ -26,36 +26,36 @@ export function headline(race) {
   if (doubted?.kind === 'cut') return [W.headline.cut];
   if (!race.meta.compared) return [`${W.run.uncompared}.`];
   const rivals = all.filter((one) => one !== lane);
-  const of = rivals.length ? W.headline.of(lane.title) : '';
+  const who = rivals.length ? lane.title : '';
   const differs = differences(race, lane);
-  const quoted = differs && rivals.length < FEW_RIVALS;
   const x = race.speedup(lane);
   const total = race.meta.compared.lanes[lane.name].speedup_total;
   const kept = lane.tokens.flatMap(({ origin }, i) => (origin === 'draft' ? [lane.said(i)] : []));
   const by = drafterInWords(lane);
   const green = kept.some((text) => withEndMark(text) !== ENDS);
   const guessed = green
-    ? [h('span.tk.draft', W.headline.green), of, h('span.vl-how', W.headline.guessed(by))]
-    : [W.headline[kept.length ? 'ended' : 'none'](by, of)];
+    ? [h('span.tk.draft', W.headline.green), who && W.headline.of(who)]
+    : [W.headline[kept.length ? 'ended' : 'none'](by, who)];
   const relaxed = h('span.tk.relaxed', W.headline.relaxed(t.n_relaxed, t.n_tokens));
   return [
     ...guessed,
+    green && h('span.vl-how', W.headline.guessed(by)),
     ...(t.n_relaxed ? ['; ', relaxed, W.headline.through(t.n_relaxed)] : []),
     W.headline.answer(!differs, lane.given.text),
     doubted
       ? W.headline.doubtful(t.tau, hedged(doubted), doubted.sentence)
       : h('b', W.headline.took(x, total)),
     rivals.length && x > 1 && !doubted && W.headline.fastest(rivals.length + 1),
-    price(race, rivals.length ? lane.title : 'it', differs, quoted),
-    ...answers(race, differs && !quoted ? [lane, ...rivals] : rivals, differs),
+    differs ? price(race, differs, who, rivals.length) : '.',
   ].filter(Boolean);
 }
 
-/** What the speed cost: as it is known of an example, or the words that differ. */
-function price(race, who, differs, quoted) {
-  if (differs && race.meta.price) return W.headline.known(race.meta.price);
-  const changes = quoted && differs.changes.map((pair) => pair.map((t) => laid(t.trim(), 31)));
-  return quoted ? W.headline.price(who, changes) : '.';
+/** What the speed cost: as it is known of an example, or the words that differ, if lanes are few. */
+function price({ meta }, { changes }, who, rivals) {
+  if (meta.price) return W.headline.known(meta.price);
+  if (rivals >= FEW_RIVALS) return W.headline.apart(who);
+  const words = changes.map((pair) => pair.map((text) => laid(text.trim(), 31)));
+  return W.headline.price(who || 'it', words);
 }
 
 function whileRunning(race) {
@@ -66,15 +66,4 @@ function whileRunning(race) {
   const played = head !== null && W.player.played(fmt.seconds(duration), stretched);
   const known = list.map(far).filter(([, speed]) => speed);
   return [played, known.length && W.headline.going(known)].filter(Boolean);
-}
-
-/** Which of these answers agree with AR's. differs: the first one does not. */
-function answers(race, lanes, differs) {
-  const names = (some) => some.map((one) => one.title);
-  const apart = lanes.filter((one) => differences(race, one));
-  const alike = lanes.filter((one) => !apart.includes(one));
-  return [
-    alike.length && W.headline.alike(names(alike), differs),
-    apart.length && W.headline.apart(names(apart)),
-  ];
 }

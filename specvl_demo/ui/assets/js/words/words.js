@@ -306,7 +306,7 @@ export const W = {
     model: 'a small model',
     rule: 'a rule without a second model',
     guessed: (by) => ` were guessed by ${by} and confirmed by the large one`,
-    by: (by, of) => `${by}${of && ` (${of.replace(/^ of /, '')})`} guessed`,
+    by: (by, who) => `${by}${who && ` (${who})`} guessed`,
     none: (...by) => `Nothing that ${W.headline.by(...by)} was kept`,
     ended: (...by) => `Of all that ${W.headline.by(...by)}, only the end of the answer was right`,
     relaxed: (n, all) => `${n} of ${count(all, 'token')}`,
@@ -334,10 +334,7 @@ export const W = {
         : `${tau.toFixed(2)} tokens per check (τ); speedup not measured: ${sentence}`,
     of: (title) => ` of ${title}`,
     fastest: (n) => `, the fastest of ${n} to write`,
-    alike: (titles, differs) =>
-      ` ${list(titles)} ${titles.length === 1 ? 'gives' : 'give'} the same answer${differs ? ' as the large model alone' : ''}.`,
-    apart: (titles) =>
-      ` ${list(titles)} ${titles.length === 1 ? 'differs' : 'differ'} from the large model’s own answer.`,
+    apart: (title) => `. ${title} differs from the large model’s own answer.`,
     plain: 'one at a time',
     going: (lanes) => {
       const far = ([title, speed, done]) => `${title} ${fmt.speed(speed)}${done ? ' (done)' : ''}`;
