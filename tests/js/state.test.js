@@ -2,8 +2,9 @@
 
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { Bench, questionsOf } from '../../specvl_demo/ui/assets/js/state/bench.js';
+import { Bench } from '../../specvl_demo/ui/assets/js/state/bench.js';
 import * as link from '../../specvl_demo/ui/assets/js/state/link.js';
+import { questionsOf } from '../../specvl_demo/ui/assets/js/state/questions.js';
 import { Visit } from '../../specvl_demo/ui/assets/js/state/visit.js';
 import { COMPARE } from '../../specvl_demo/ui/assets/js/words/comparewords.js';
 import { W } from '../../specvl_demo/ui/assets/js/words/words.js';
