@@ -181,8 +181,7 @@ export function toggleCard(owner, title, text, ...more) {
   const { bottom } = (owner.closest('section') ?? owner).getBoundingClientRect();
   const above = top - height - 6;
   const y = above < 8 ? Math.min(bottom + 6, innerHeight - height - 8) : above;
-  card.style.setProperty('left', `${x}px`);
-  card.style.setProperty('top', `${y}px`);
+  Object.assign(card.style, { left: `${x}px`, top: `${y}px` });
 }
 
 /** A button that opens the explanation of a term; plain words if there is none. */

@@ -234,24 +234,24 @@ export class TreeView {
 
   /** making: how much is drafted and verified, null for all. */
   grow(making) {
-    const deepest = this.columns.length - 1;
-    const drafted = making ? making.drafted * deepest : Infinity;
-    const verified = making ? making.verified * deepest : Infinity;
-    for (const { depth, kind, nodes } of this.parts) {
-      const there = depth === Infinity ? !making : depth === 0 || depth <= drafted;
-      const settled = depth === 0 || depth <= verified || !making;
+    const { columns, parts, sweep } = this;
+    const deepest = columns.length - 1;
+    const [drafted, verified] = making
+      ? [making.drafted * deepest, making.verified * deepest]
+      : [Infinity, Infinity];
+    for (const { depth, kind, nodes } of parts) {
       for (const node of nodes) {
-        node.style.opacity = there ? '' : '0';
+        node.style.opacity = depth <= drafted ? '' : '0';
         const [role] = node.classList;
-        node.setAttribute('class', `${role} ${settled ? kind : 'idle'}`);
+        node.setAttribute('class', `${role} ${depth <= verified ? kind : 'idle'}`);
       }
     }
-    const sweeps = making && making.verified > 0 && making.verified < 1;
-    this.sweep.style.opacity = sweeps ? '' : '0';
+    const i = Math.floor(verified);
+    const sweeps = verified > 0 && i < deepest;
+    sweep.style.opacity = sweeps ? '' : '0';
     if (!sweeps) return;
-    const i = Math.min(deepest - 1, Math.floor(verified));
-    const x = this.columns[i] + (verified - i) * (this.columns[i + 1] - this.columns[i]);
-    for (const end of ['x1', 'x2']) this.sweep.setAttribute(end, x);
+    const x = columns[i] + (verified - i) * (columns[i + 1] - columns[i]);
+    for (const end of ['x1', 'x2']) sweep.setAttribute(end, x);
   }
 }
 
