@@ -15,11 +15,12 @@ from typing import Any
 import msgspec
 from gradio.utils import get_upload_folder
 from msgspec.structs import replace
-from PIL import Image, ImageDraw
 
 from specvl_demo import records
 from specvl_demo.core.tree import shape_of
 from specvl_demo.methods import base
+from specvl_demo.places import EXAMPLES
+from specvl_demo.question import Question
 from specvl_demo.records import (
     AskedQuestion,
     End,
@@ -298,43 +299,45 @@ def races(rate: float, pace: float | None) -> Callable[..., Iterator[Event]]:
     return compute
 
 
+STOPPED: list[Question] = []
+"""Questions of benches that lasted until somebody stopped them."""
+
+
 def apart(methods: list[str], job: Job, ended: Callable[[], bool]) -> Iterator[Event]:
-    """A question of a bench: lane after lane, until it is stopped."""
+    """A question of a bench: lane after lane, until it is stopped. The second one of a long bench
+    ends only so, the first time.
+    """
     asked = job.question
+    lasts = asked.max_new_tokens == LONG and asked.sampling.seed == 1 and asked not in STOPPED
     for name in methods:
         for record in race_records([name], min(asked.max_new_tokens, 40), asked.sampling.seed):
             if isinstance(record, End) and asked.max_new_tokens == BUSY:
                 record = replace(record, load=0.9)
             yield event(record)
         time.sleep(0.1)
+        while lasts and not ended():
+            time.sleep(0.1)
         if ended():
+            STOPPED.append(asked)
             return
 
 
 def described(folder: Path) -> dict:
     """The real catalog, its first pair declared served, and two examples with made-up races."""
-    picture = folder / "scene.png"
-    image = Image.new("RGB", (384, 384), "white")
-    draw = ImageDraw.Draw(image)
-    draw.ellipse((30, 40, 120, 130), fill=(214, 40, 40))
-    draw.rectangle((250, 60, 310, 120), fill=(45, 90, 220))
-    draw.polygon([(190, 330), (140, 240), (240, 240)], fill=(40, 160, 60))
-    image.save(picture)
     offers = catalog.build_catalog("pocket")
     pair = offers["pairs"][0]
     pair |= {"available": True, "methods": dict.fromkeys(pair["methods"], True)}
     for pair in offers["pairs"]:
         pair["first"] = ["tabed"]
     offers["examples"] = [
-        example(folder, picture, "scene", "What is in the picture?", ("tabed",), 0),
-        example(folder, picture, "lossy", "Describe everything.", ("sage", "lvspec"), 3),
+        example(folder, "scene", "What is in the picture?", ("tabed",), 0),
+        example(folder, "lossy", "Describe everything.", ("sage", "lvspec"), 3),
     ]
     return offers
 
 
-def example(
-    folder: Path, picture: Path, name: str, question: str, lanes: tuple[str, ...], seed: int
-) -> dict:
+def example(folder: Path, name: str, question: str, lanes: tuple[str, ...], seed: int) -> dict:
+    picture = EXAMPLES / "scene.png"
     trace = folder / f"{name}.trace.jsonl"
     made = list(race_records(("ar", *lanes), 80, seed))
     records.write_trace(trace, made)
@@ -362,9 +365,9 @@ def example(
 
 def serve(port: int, folder: Path, rate: float, pace: float | None) -> None:
     """Serve the page over these races."""
-    made = [folder / name for name in ("scene.png", "scene.trace.jsonl", "lossy.trace.jsonl")]
+    made = [folder / f"{name}.trace.jsonl" for name in ("scene", "lossy")]
     files = [*made, *catalog.example_files()]
-    folders = [Path(get_upload_folder()), folder]
+    folders = [Path(get_upload_folder()), folder, EXAMPLES]
     queue = Queue(ThreadWorker(races(rate, pace)))
     handlers = PageHandlers(described(folder), queue, Uploads(folders[0]), folders, files)
     page = build_page(handlers)

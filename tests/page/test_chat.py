@@ -217,12 +217,12 @@ def client(url: str) -> Client:
     return Client(url, verbose=False)
 
 
-def test_programs_get_the_fields_of_the_command_line(client: Client, tmp_path_factory):
+def test_programs_get_the_fields_of_the_command_line(client: Client):
     """`generate` and `race` are named endpoints; a picture may be sent along."""
     told = client.predict(prompt="What is this?", method="tabed", api_name="/generate")
     assert sorted(told) == sorted(FIELDS)
     assert told["method"] == "tabed" and told["n_tokens"] == len(told["token_ids"])
-    picture = next(tmp_path_factory.getbasetemp().glob("page*/scene.png"))
+    picture = EXAMPLES / "scene.png"
     told = client.predict(
         prompt="", methods="tabed,lvspec", image=[handle_file(str(picture))], api_name="/race"
     )

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from tests.page.conftest import DESKTOP, PHONE, ZOOMED, press
 from tests.page.made_up import DOUBTFUL
-from tests.page.test_race import CHANGED, FINISHED, choose, drawn, finish_replay, run_race
+from tests.page.test_race import CHANGED, choose, drawn, finish_replay, run_race
 
 BAD = ("serious", "critical")
 RULES = {"resultTypes": ["violations"]}
@@ -122,7 +122,8 @@ def test_answers_stand_in_full_and_mark_where_they_differ(opened):
       const boxes = [...document.querySelectorAll('.vl-text')];
       for (const box of boxes) box.style.maxHeight = '60px';
       boxes[0].scrollTop = 30;
-      await new Promise((done) => setTimeout(done, 200));
+      for (let i = 0; i < 100 && boxes.some((box) => box.scrollTop !== 30); i += 1)
+        await new Promise((done) => setTimeout(done, 50));
       return boxes.map((box) => box.scrollTop);
     }""")
     assert tops == [30, 30, 30]
@@ -233,9 +234,7 @@ def test_five_papers_are_chosen_in_one_press_and_race(opened):
     """
     press(opened, "Choose all five papers")
     assert not opened.evaluate("specvl.form.running")
-    opened.locator("#vl-run").click()
-    opened.wait_for_function("specvl.race.meta.source === 'live'")
-    opened.wait_for_function(f"!specvl.form.running && {FINISHED}", timeout=120_000)
+    run_race(opened, 120_000)
     names = ["ar", "tabed", "sage", "lvspec", "hivis", "dream"]
     assert opened.evaluate("specvl.race.list.map((lane) => lane.name)") == names
     apart = opened.evaluate("""async () => {
@@ -287,10 +286,12 @@ def test_no_label_of_the_tree_lies_on_another(opened):
         opened.wait_for_timeout(300)
         tree = opened.locator(".vl-stage .vl-tree")
         expect(tree.locator("text.word").first).to_be_attached()
-        assert tree.evaluate(OVERLAPS) == 0
-        assert opened.evaluate(ROOM_BESIDE) < 110  # heading and slider
+        opened.wait_for_function(f"({OVERLAPS})(specvl.view.tree.svg) === 0")
+        opened.wait_for_function(f"({ROOM_BESIDE})() < 110")  # heading and slider
 
 
+BOX = ".vl-stage .vl-tree-card > .vl-tree-box"
+FITS = "(n) => n.scrollWidth <= n.clientWidth"
 NEAR_IN_SIGHT = """() => {
   const box = document.querySelector('.vl-tree-card > .vl-tree-box');
   const frame = box.getBoundingClientRect();
@@ -321,13 +322,13 @@ def test_a_chain_of_eleven_nodes_fits_and_the_targets_own_token_is_whole(opened)
     round, and shades the side where more of it is.
     """
     finish_replay(opened)
-    box = opened.locator(".vl-stage .vl-tree-card > .vl-tree-box")
+    box = opened.locator(BOX)
     for n_kept in (10, 9, 4):
         opened.set_viewport_size(DESKTOP)
         opened.evaluate(CHAIN, n_kept)
         last = box.locator("text.word", has_text="Near")
         expect(last).to_be_visible()
-        assert box.evaluate("(n) => n.scrollWidth <= n.clientWidth"), n_kept
+        opened.wait_for_function(f"({FITS})(document.querySelector('{BOX}'))")
         assert box.evaluate(OVERLAPS) == 0, n_kept
         opened.set_viewport_size(PHONE)
         opened.wait_for_function(NEAR_IN_SIGHT)

@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from gradio_client import Client, handle_file
 from playwright.sync_api import expect
 
 from specvl_demo.places import EXAMPLES
-from tests.page.conftest import LIVE, press, watch
-from tests.page.test_race import FINISHED
+from tests.page.conftest import watch
+from tests.page.test_race import run_race
 
 
 @pytest.fixture
@@ -17,11 +18,7 @@ def real(page, served: tuple[str, int]) -> Iterator:
     yield from watch(page, served[0])
 
 
-def run(page) -> None:
-    page.evaluate("() => { window.before = specvl.race.meta; }")
-    page.locator("#vl-run").click()
-    page.wait_for_function(f"specvl.race.meta !== window.before && {LIVE}")
-    page.wait_for_function(f"!specvl.form.running && {FINISHED}", timeout=300_000)
+run = partial(run_race, timeout=300_000)
 
 
 TOLD = """() => {
@@ -81,27 +78,6 @@ def test_an_example_is_described_twice_and_equally_then_drawn(real):
         expect(card.locator(".vl-draw b")).to_have_count(2)
         expect(card.locator(".vl-draws")).to_contain_text("nats behind")
         expect(card.locator(".vl-draws")).to_contain_text("After temperature and")
-
-
-@pytest.mark.slow
-def test_four_methods_and_a_follow_up(real):
-    """Four lanes beside the plain one, then a question that needs the picture again."""
-    real.locator("[data-example=scene]").click()
-    real.locator("#vl-question").fill("Describe the picture.")
-    ticked = real.locator(".vl-ask .vl-methods input:checked:not([aria-disabled=true])")
-    while ticked.count():
-        ticked.first.uncheck()
-    for name in ("chain", "tabed", "lvspec", "ngram"):
-        real.locator(f".vl-ask [data-method={name}] input").evaluate("(box) => box.click()")
-    run(real)
-    expect(real.locator(".vl-lane")).to_have_count(5)
-    assert "yellow heart" in real.evaluate("specvl.race.baseline.text")
-    answers = real.evaluate("specvl.race.list.filter((l) => l.begin.lossless).map((l) => l.text)")
-    assert len(set(answers)) == 1
-    press(real, "Ask a follow-up")
-    real.locator("#vl-question").fill("What colour is the heart?")
-    run(real)
-    assert "yellow" in real.evaluate("specvl.race.baseline.text")
 
 
 CONTROLS = """() => [...document.querySelectorAll('button, a, input, select, textarea, summary')]

@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 from specvl_demo.places import ROOT
 from specvl_demo.report import trace
 from tests.page.conftest import note_sent, press, reload
+from tests.page.made_up import LONG
 from tests.page.test_files import PNG
 from tests.page.test_race import FINISHED, finish_replay
 
@@ -19,6 +20,14 @@ from tests.page.test_race import FINISHED, finish_replay
 def open_tab(page, name: str) -> None:
     page.get_by_role("tab", name=name).click()
     expect(page.get_by_role("tabpanel", name=name)).to_be_visible()
+
+
+def open_compare(page, **fields: object):
+    """The view, with numbers in its form."""
+    open_tab(page, "Compare")
+    for name, value in fields.items():
+        page.locator(f"#vl-c-{name}").fill(str(value))
+    return page.locator(".vl-compare")
 
 
 def test_all_rounds_stand_in_a_table_below_the_tree(opened):
@@ -82,23 +91,20 @@ def test_a_comparison_is_stopped_gone_on_with_and_saved(opened, tmp_path):
     """Methods on the pair's own questions: progress, tables, charts and answers of what is done;
     Stop keeps it, Go on goes on. A method that cannot sample is named.
     """
-    open_tab(opened, "Compare")
-    view = opened.locator(".vl-compare")
+    view = open_compare(opened, questions=4, repeats=2, temperature=0.5, tokens=LONG)
     expect(view).to_contain_text("Asked of Pocket")
     expect(view).to_contain_text(re.compile(r"Recorded \d{4}-\d\d-\d\d"))
     view.get_by_label("LVSpec").check()
-    for name, value in (("questions", "4"), ("repeats", "2"), ("temperature", "0.5")):
-        view.locator(f"#vl-c-{name}").fill(value)
     opened.locator("#vl-c-run").click()
     status = view.locator("[role=status]")
-    expect(status).to_contain_text(re.compile(r"Question \d of 4, .*to go, about \d+ (s|min)"))
+    expect(status).to_contain_text(re.compile(r"Question 2 of 4, .*to go, about \d+ (s|min)"))
     expect(view.locator("tbody th").nth(1)).to_contain_text("TABED")
     opened.locator("#vl-c-stop").click()
     expect(status).to_have_text("Stopped. The tables hold what was finished.")
-    expect(view).to_contain_text(re.compile(r"So far \d of 8 questions were asked"))
+    expect(view).to_contain_text("So far 1 of 8 questions were asked")
     expect(view).to_contain_text("Not defined for sampling, and left out: LVSpec")
     opened.locator("#vl-c-on").click()
-    expect(status).to_have_text("Done: 4 questions, each asked 2 times.", timeout=20_000)
+    expect(status).to_have_text("Done: 4 questions, each asked 2 times.")
     expect(view).not_to_contain_text("So far")
     expect(view.get_by_label("Speed by kind of question")).to_contain_text("describe")
     card = view.locator("[data-chart=bench-depth]")
@@ -140,11 +146,9 @@ def test_a_comparison_stopped_at_once_says_so_and_one_left_goes_on(opened):
     """Until what is computed is over no other one can begin, two presses in a row begin one, and
     one that is stopped while it is sent asks nothing. A reload keeps form, tables and the rest.
     """
-    open_tab(opened, "Compare")
-    status = opened.locator(".vl-compare [role=status]")
+    view = open_compare(opened, questions=4, repeats=2, tokens=LONG)
+    status = view.locator("[role=status]")
     go, halt, onward = (opened.locator(f"#vl-c-{name}") for name in ("run", "stop", "on"))
-    for name, value in (("questions", "4"), ("repeats", "2")):
-        opened.locator(f"#vl-c-{name}").fill(value)
     opened.evaluate("""() => {
       const { server } = specvl.api;
       const start_bench = async (made) => {
@@ -165,16 +169,16 @@ def test_a_comparison_stopped_at_once_says_so_and_one_left_goes_on(opened):
     expect(go).to_be_enabled()
     assert opened.evaluate("window.benches") == 1
     onward.click()
-    expect(opened.locator("tbody th").nth(1)).to_contain_text("TABED")
+    expect(view).to_contain_text("So far 1 of 8 questions were asked")
     reload(opened)
     expect(status).to_have_text(
         "The comparison stopped when the page was left. What was finished is kept; Go on asks the"
         " rest."
     )
     expect(opened.locator("#vl-c-repeats")).to_have_value("2")
-    expect(opened.locator("tbody th").nth(1)).to_contain_text("TABED")
+    expect(view.locator("tbody th").nth(1)).to_contain_text("TABED")
     onward.click()
-    expect(status).to_have_text("Done: 4 questions, each asked 2 times.", timeout=20_000)
+    expect(status).to_have_text("Done: 4 questions, each asked 2 times.")
 
 
 def test_a_bench_asks_one_question_of_every_picture_in_a_folder(opened, tmp_path):
@@ -183,16 +187,14 @@ def test_a_bench_asks_one_question_of_every_picture_in_a_folder(opened, tmp_path
     for name in ("a.png", "more/b.png"):
         Image.new("RGB", (64, 64), "red").save(tmp_path / name)
     (tmp_path / "notes.txt").write_text("no picture")
-    open_tab(opened, "Compare")
-    view = opened.locator(".vl-compare")
+    view = open_compare(opened, repeats=1)
     view.locator("#vl-c-source").select_option("files")
     view.locator("#vl-c-folder").set_input_files(tmp_path)
     drop = view.locator(".vl-c-drop")
     expect(drop).to_contain_text(re.compile(r"2 files: .*\.png; 2 questions; 1 of another kind"))
     view.locator("#vl-c-question").fill("What is it?")
-    view.locator("#vl-c-repeats").fill("1")
     opened.locator("#vl-c-run").click()
-    expect(view.locator("[role=status]")).to_contain_text("Done: 2 questions.", timeout=20_000)
+    expect(view.locator("[role=status]")).to_contain_text("Done: 2 questions.")
 
 
 def test_a_bench_of_own_questions_reads_them_as_the_command_line_does(opened, tmp_path):
@@ -201,8 +203,7 @@ def test_a_bench_of_own_questions_reads_them_as_the_command_line_does(opened, tm
         '{"question": "Which colour?", "image": "one.png", "answer": "red", "kind": "colour"}\n'
         '{"question": "Where?", "image": "two.png"}\n'
     )
-    open_tab(opened, "Compare")
-    view = opened.locator(".vl-compare")
+    view = open_compare(opened, repeats=1)
     opened.evaluate(
         """([lines, hex]) => {
           const dataTransfer = new DataTransfer();
@@ -220,7 +221,6 @@ def test_a_bench_of_own_questions_reads_them_as_the_command_line_does(opened, tm
     opened.locator("#vl-c-run").click()
     status = view.locator("[role=status]")
     expect(status).to_contain_text("A question names two.png, which was not added")
-    view.locator("#vl-c-repeats").fill("1")
     second = tmp_path / "two.png"
     Image.new("RGB", (64, 64), "blue").save(second)
     view.locator("#vl-c-files").set_input_files([second])

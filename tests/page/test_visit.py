@@ -25,13 +25,16 @@ def test_the_landing_race_is_played_once_and_then_nothing_moves(opened):
         "Recorded on 2026-01-02 on a processor, a test machine. On another processor live numbers"
         " may differ, and where tokens nearly tie, the answer.",
     )
-    opened.wait_for_function("document.querySelectorAll('.vl-text .tk').length > 30")
+    # At one moment: from here on it takes long.
+    opened.wait_for_function(
+        "document.querySelectorAll('.vl-text .tk').length > 30 && (specvl.race.slower *= 100)"
+    )
     seconds, stretch = opened.evaluate("[specvl.race.duration, specvl.replay.stretch]")
     assert seconds * stretch == pytest.approx(8)
     expect(opened.locator(".vl-speed")).to_have_text(re.compile(r"^shown \d+(\.\d)?× slower$"))
     expect(opened.locator(".vl-says .vl-headline")).to_contain_text("A replay of ")
     opened.wait_for_function("specvl.drawing.share > 0")  # what drawing it costs was measured
-    opened.evaluate("specvl.race.slower /= 20")  # the rest needs no watching
+    opened.evaluate("specvl.race.slower /= 2000")  # the rest needs no watching
     opened.wait_for_function("specvl.race.finished && specvl.race.head === null")
     opened.evaluate("""() => {
       const frame = window.requestAnimationFrame;
@@ -53,7 +56,8 @@ PLAYED_BACK = """() => {
   const {race, replay} = specvl;
   replay.pause();
   race.setHead(race.duration / 8);
-  return new Promise((done) => setTimeout(() => done([
+  const drawn = () => new Promise(requestAnimationFrame);
+  return drawn().then(drawn).then(() => ([
     document.querySelector('.vl-says .vl-headline').textContent,
     [...document.querySelectorAll('.vl-words')].map((box, i) => {
       const kept = box.cloneNode(true);
@@ -62,7 +66,7 @@ PLAYED_BACK = """() => {
       const { n_tokens } = race.now(lane);
       return [kept.textContent, lane.tokens.slice(0, n_tokens).map((t) => t.text).join('')];
     }),
-    document.querySelectorAll('.vl-lane [data-i]').length]), 300));
+    document.querySelectorAll('.vl-lane [data-i]').length]));
 }"""
 
 
@@ -111,18 +115,15 @@ def test_run_clears_the_lanes_at_once_and_never_takes_an_answer_away(opened):
     choose(opened, "lossy", 3)
     opened.evaluate("specvl.form.request.sampling.max_new_tokens = 24")
     seen = opened.evaluate("""() => {
-      const begun = performance.now();
       document.querySelector('#vl-run').click();
       const words = () => [...document.querySelectorAll('.vl-text [data-i]')].length;
       return new Promise((done) => requestAnimationFrame(() => done({
         words: words(),
         lanes: [...document.querySelectorAll('.vl-lane .vl-lane-name')].map((n) => n.textContent),
-        said: document.querySelector('.vl-headline').textContent,
-        took: performance.now() - begun})));
+        said: document.querySelector('.vl-headline').textContent})));
     }""")
     assert seen["words"] == 0 and seen["lanes"] == ["Autoregressive", "SAGE", "LVSpec"]
     assert seen["said"] in ("Starting the engine…", "Loading the models…")
-    assert seen["took"] < 2000  # 100 ms, busy
     opened.wait_for_function(f"!specvl.form.running && {FINISHED}")
     opened.wait_for_timeout(600)
     assert opened.evaluate("specvl.race.head") is None
@@ -180,8 +181,7 @@ def test_keys_lead_to_run_and_enter_sends(opened):
     question.press("Shift+Enter")
     assert question.input_value() == "One line\n" and not opened.evaluate("specvl.form.running")
     question.press("Enter")
-    assert opened.evaluate("specvl.form.running")
-    opened.wait_for_function("!specvl.form.running && specvl.race.finished")
+    opened.wait_for_function(f"{LIVE} && !specvl.form.running && specvl.race.finished")
 
 
 def test_a_reload_restores_the_form_the_file_the_race_and_the_conversation(opened):
@@ -288,7 +288,7 @@ def test_views_have_addresses_and_back_works(opened, url: str):
     opened.get_by_role("tab", name="Race").focus()
     opened.keyboard.press("ArrowRight")
     expect(opened.get_by_role("tab", name="Compare")).to_be_focused()
-    assert opened.url.endswith("#compare")
+    expect(opened).to_have_url(re.compile("#compare$"))
     opened.get_by_role("tab", name="Learn").click()
     opened.go_back()
     expect(opened.get_by_role("tab", name="Compare")).to_have_attribute("aria-selected", "true")
@@ -313,11 +313,12 @@ def test_what_is_typed_while_a_recorded_race_arrives_stays(page, url: str):
     question.fill("Is it mine?")
     page.locator("[data-example=lossy]").wait_for()
     page.get_by_role("tab", name="Learn").click()
-    page.wait_for_timeout(300)
+    while not held:
+        page.wait_for_timeout(100)
     held.pop(0).continue_()  # a lesson may have asked for one since
     ready(page)
     expect(page.get_by_role("tabpanel", name="Learn")).to_be_visible()
-    assert page.url.endswith("#learn")
+    expect(page).to_have_url(re.compile("#learn$"))
     page.get_by_role("tab", name="Race").click()
     expect(question).to_have_value("Is it mine?")
     expect(page.locator(".vl-stage")).to_have_class(re.compile("outdated"))

@@ -117,9 +117,9 @@ def test_stopping_or_leaving_frees_the_machine_within_a_round(
 
 
 def test_a_run_is_ended_at_its_limit_and_keeps_what_it_had(worker: ProcessWorker):
-    guest = Guest(Queue(worker, limit_s=1.0), job("who=long rounds=100000 each=0.05"))
+    guest = Guest(Queue(worker, limit_s=2.0), job("who=long rounds=100000 each=0.05"))
     guest.until("done")
-    assert "ended after 1 s, the limit" in guest.until("error")["text"]
+    assert "ended after 2 s, the limit" in guest.until("error")["text"]
     end = guest.until("end")["record"]
     assert end.totals.n_rounds == len(guest.of("round")) > 0
 
@@ -127,13 +127,13 @@ def test_a_run_is_ended_at_its_limit_and_keeps_what_it_had(worker: ProcessWorker
 def test_a_load_has_the_limit_from_its_last_word_on():
     """Loading that goes on is not counted; one that hangs is ended."""
     worker = Still()
-    guest = Guest(Queue(worker, limit_s=1.0), job("long load"))
+    guest = Guest(Queue(worker, limit_s=2.0), job("long load"))
     until(lambda: worker.puts, "the run")
-    for _ in range(6):
+    for _ in range(10):
         worker.puts["long load"]({"k": "status", "stage": "loading", "detail": "a part"})
         time.sleep(0.25)
     assert not guest.of("error")
-    assert "ended after 1 s, the limit" in guest.until("error")["text"]
+    assert "ended after 2 s, the limit" in guest.until("error")["text"]
     worker.end("long load")
 
 
