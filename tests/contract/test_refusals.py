@@ -128,21 +128,28 @@ def test_the_command_line_refuses(capsys, monkeypatch, line: str, part: str):
     assert printed.err.endswith(".\n")
 
 
-CALLS = [
-    ({"methods": ["nope"]}, "no method 'nope'"),
-    ({"methods": "chain"}, "methods must be a list of names"),
-    ({"methods": []}, "at least one method"),
-    ({"images": ["nowhere.png"]}, "no file"),
-    ({"images": [b"a.png"]}, "Pictures and clips must be paths of files"),
-    ({"settings": {"ar": {"gamma": 1}}}, "no parameter 'gamma'"),
-    ({"settings": {"gamma": 3}}, "no method 'gamma'; known: "),
-    ({"settings": {"ar": "gamma=3"}}, "such as {.*}; under 'ar' is text"),
-    ({"temperature": -1.0}, "Temperature must be 0, or a number between 0.001 and 10, not -1"),
-    ({"temperature": None}, "Temperature must be"),
-    ({"max_new_tokens": 0}, "Max new tokens must be a whole number between 1 and 4096, not 0"),
-    ({"question": " "}, "nothing to answer"),
-    ({"question": None}, "nothing to answer"),
-]
+def read(table: str) -> list[tuple[dict[str, Any], str]]:
+    """Read a table of requests in JSON and parts of the sentences that refuse them."""
+    rows = (line.split("  ", 1) for line in table.strip().splitlines())
+    return [(json.loads(fields), part.strip()) for fields, part in rows]
+
+
+CALLS = """
+{"methods": ["nope"]}                        no method 'nope'
+{"methods": "chain"}                         methods must be a list of names
+{"methods": []}                              at least one method
+{"images": ["nowhere.png"]}                  no file
+{"images": [7]}                              Pictures and clips must be paths of files
+{"settings": {"ar": {"gamma": 1}}}           no parameter 'gamma'
+{"settings": {"gamma": 3}}                   no method 'gamma'; known:
+{"settings": {"ar": "gamma=3"}}              such as {.*}; under 'ar' is text
+{"temperature": -1.0}                        must be 0, or a number between 0.001 and 10, not -1
+{"temperature": null}                        Temperature must be
+{"max_new_tokens": 0}                        must be a whole number between 1 and 4096, not 0
+{"question": " "}                            nothing to answer
+{"question": null}                           nothing to answer
+"""
+"""What Python's caller gives, two spaces or more, and what the sentence matches."""
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +159,7 @@ def pair(place: Path) -> sv.Pair:
         return sv.load("pocket")
 
 
-@pytest.mark.parametrize(("fields", "part"), CALLS, ids=[part for _, part in CALLS])
+@pytest.mark.parametrize(("fields", "part"), read(CALLS))
 @pytest.mark.usefixtures("assets")
 def test_python_refuses(pair: sv.Pair, fields: dict[str, Any], part: str):
     refuses(part, pair.race, **{"question": "x", "methods": ["ar"], **fields})
@@ -194,12 +201,6 @@ LARGE = [
     ({"prefix": "é" * 513}, "beginning has 1026 bytes; at most 1024"),
     ({"prefix": [1] * 1025}, "beginning has 1025 tokens; at most 1024"),
 ]
-
-
-def read(table: str) -> list[tuple[dict[str, Any], str]]:
-    """Read a table of requests in JSON and parts of the sentences that refuse them."""
-    rows = (line.split("  ", 1) for line in table.strip().splitlines())
-    return [(json.loads(fields), part.strip()) for fields, part in rows]
 
 
 @pytest.mark.parametrize(("fields", "part"), read(QUESTIONS) + LARGE)

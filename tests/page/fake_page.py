@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from msgspec.structs import replace
 from specvl_demo.records import AskedQuestion, End, Round, Token, Totals
 from specvl_demo.ui.serve.cluster import JobParcel, RayWorkers
 from specvl_demo.ui.serve.jobs import Job
+from specvl_demo.ui.serve.queue import Worker
 from specvl_demo.ui.serve.workers import Compute
 from tests.shared import lanes
 
@@ -132,23 +134,15 @@ class Slow:
         yield {"k": "status", "stage": "prefill"}
 
 
-class ThreadWorker:
+class ThreadWorker(Worker):
     """Computes jobs in threads of this process."""
-
-    capacity = 1
 
     def __init__(self, compute: Callable[[Job, Callable[[], bool], Any], Iterator[Event]]) -> None:
         self._compute = compute
-        self._ends: dict[str, threading.Event] = {}
+        self._ends = defaultdict[str, threading.Event](threading.Event)
 
-    def start(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
-        self._ends[run] = threading.Event()
-        threading.Thread(target=self._play, args=(run, job, put), daemon=True).start()
-
-    def _play(self, run: str, job: Job, put: Callable[[Event], None]) -> None:
-        for event in self._compute(job, self._ends[run].is_set, None):
-            put(event)
-        put({"k": "done"})
+    def events(self, run: str, job: Job) -> Iterator[Event]:
+        yield from self._compute(job, self._ends[run].is_set, None)
 
     def stop(self, run: str) -> None:
         self._ends[run].set()
