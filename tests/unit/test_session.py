@@ -26,7 +26,7 @@ from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.media import PLACE, VideoFrames
 from specvl_demo.methods.base import choose
 from specvl_demo.question import MAX_CHARACTERS, Question, Turn, find_file, parse_line, read
-from specvl_demo.records import Begin, Confidence, End, Record, validate_trace
+from specvl_demo.records import Begin, Confidence, End, LaneRecords, Record, Totals, validate_trace
 from specvl_demo.serving import session
 from specvl_demo.ui.serve import benches
 from specvl_demo.ui.serve.jobs import read_job
@@ -35,6 +35,7 @@ from specvl_demo.vlm.layouts import MediaSize, media_spans
 from specvl_demo.vlm.prompts import PromptBuilder, with_prefix
 from specvl_demo.vlm.shared_drafter import with_even_layers
 from tests.shared import pocketlike, zoo
+from tests.shared.lanes import ar_lane, chain_lane, flat
 from tests.shared.refusals import refuses
 from tests.shared.tiny import ask, rounds_of, tiny_prompt
 
@@ -378,6 +379,26 @@ def test_a_comparison_is_a_bounded_number_of_jobs_in_turned_order():
     assert step.job.timed and (sampling.seed, sampling.temperature) == (1, 0)
     sampled = benches.read_bench(request | {"temperature": 0.8}, [], None)
     assert sampled.jobs[0].question.sampling.temperature == 0.8
+
+
+def test_a_step_is_kept_once_all_its_answers_are_whole():
+    """The page hears who answers and no record; of two tabs the faster one's answers are kept."""
+    request = {"pair": "pocket", "methods": ["chain"], "questions": 1, "repeats": 1}
+    bench, whole = benches.read_bench(request, [], None), (ar_lane(), chain_lane())
+    cut = LaneRecords(whole[1].begin, [], End("chain", "cancelled", Totals()))
+    for lanes, n_kept in (whole[:1], 0), ((whole[0], cut), 0), (whole, 1), (whole, 1):
+        before = bench.done
+        step = benches.Step(bench, 0)
+        events = [{"k": type(record).__name__.lower(), "record": record} for record in flat(*lanes)]
+        events += [{"k": "facts", "facts": {"threads": len(lanes)}}, {"k": "done"}]
+        said = [step.store_records(part) for part in (events[:2], [], events[2:-1])]
+        assert bench.done == before
+        said.append(step.store_records(events[-1:]))
+        stages = [event.get("stage") for event in sum(said, [])]
+        assert stages == [*["Ar answers…", "Chain answers…"][: len(lanes)], None]
+        assert bench.done == n_kept
+    assert [len(answers) for answers in bench.measured[0].values()] == [1, 1]
+    assert bench.next_step() is None and bench.facts == {"threads": 2}
 
 
 def test_a_bench_of_one_question_names_its_methods_before_it_has_an_answer():

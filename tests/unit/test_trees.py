@@ -2,13 +2,16 @@
 answer is known: tables, and prompt lookup."""
 
 import random
+from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
+from specvl_demo.core.sampling import Level
 from specvl_demo.core.tree import DraftTree, chain, shape_of, shape_of_rank_paths
-from specvl_demo.core.types import Verdict, Vocabulary
+from specvl_demo.core.types import LevelRequest, Verdict, Vocabulary
 from specvl_demo.methods.ngram import NgramDrafter
 from specvl_demo.methods.policies import (
     EAGLE_TREE,
@@ -155,33 +158,64 @@ def brute_best_first(nodes: int, width: int, loops: int) -> list[tuple[int, ...]
     return sorted(scored, key=lambda p: -scored[p])[: nodes - 1]
 
 
+@pytest.mark.parametrize("room", [1, 2, 99])
 @pytest.mark.parametrize(
     ("nodes", "width", "loops"),
     # The last has fewer candidates than nodes, and keeps them all.
     [(2, 1, 0), (8, 3, 2), (20, 4, 3), (60, 10, 5), (5, 10, 0), (60, 3, 2)],
 )
-def test_best_first_is_eagle_2_by_the_book(nodes: int, width: int, loops: int):
-    tree, drafter = propose(BestFirst(BestFirstSettings(nodes, width, loops)))
+def test_best_first_is_eagle_2_by_the_book(nodes: int, width: int, loops: int, room: int):
+    tree, drafter = propose(BestFirst(BestFirstSettings(nodes, width, loops)), room)
     check(tree, drafter)
     tokens = tree.tokens.tolist()
     found = {tuple(tokens[i] for i in tree.shape.path(node)[1:]) for node in range(1, len(tree))}
-    assert found == set(brute_best_first(nodes, width, loops))
+    assert found == set(brute_best_first(nodes, width, min(loops, room - 1)))
+    sums = tree.shape.ancestors.float() @ tree.logp
+    assert tree.likely == pytest.approx(sums.exp().tolist())
+    assert tree.shape.depth == tuple(sorted(tree.shape.depth))
 
 
-@pytest.mark.parametrize("room", [1, 2, 3])
-def test_best_first_stays_within_its_room(room: int):
-    tree, drafter = propose(BestFirst(BestFirstSettings(30, 5, 6)), room)
-    check(tree, drafter)
-    assert max(tree.shape.depth) == room
+class Certain(TableDrafter):
+    """Counts on, of which it is sure, by itself as far as it is asked to."""
+
+    def __init__(self) -> None:
+        super().__init__(80.0 * torch.eye(4).roll(1, 1) + 40.0 * torch.eye(4).roll(2, 1))
+        self.levels: list[int] = []
+
+    def draft_level(self, request: LevelRequest) -> Level:
+        self.levels.append(request.levels)
+        levels = [super().draft_level(request)]
+        for _ in range(1, request.levels):
+            row = len(self.fed) - 1
+            next_one = replace(request, tokens=levels[-1].tokens[-1, :1], parents=(row,))
+            levels.append(super().draft_level(next_one))
+        return Level(*map(torch.cat, list(zip(*levels))[:3]))
 
 
-def test_best_first_keeps_parents_where_probabilities_tie():
-    """A certain drafter: all scores on the way tie, so only the order of candidates decides."""
-    table = torch.full((4, 4), -40.0)
-    table[torch.arange(4), (torch.arange(4) + 1) % 4] = 40.0
-    drafter = TableDrafter(table)
-    tree = BestFirst(BestFirstSettings(6, 2, 6)).propose(drafter, torch.tensor([0]), 99)
-    assert tree.tokens.tolist()[:5] == [0, 1, 2, 3, 0]
+@pytest.mark.parametrize(
+    ("limits", "worth", "levels", "fed", "tokens"),
+    [
+        ((6, 1, 8), None, "5", "0 1 2 3 0", "0 1 2 3 0 1"),
+        ((9, 1, 2), None, "3", "0 1 2", "0 1 2 3"),
+        ((6, 2, 8), None, "1 1 1 1 1", "0 2 1 3 2 3 0", "0 1 2 3 0 1"),
+        ((3, 2, 8), None, "1 1", "0 1", "0 1 2"),
+        ((9, 2, 8), 1, "1 1", "0 1", "0 1"),
+    ],
+    ids=["nodes", "loops", "siblings", "few nodes", "worth"],
+)
+def test_nothing_is_fed_whose_children_cannot_be_in_the_tree(
+    limits: Any, worth: int | None, levels: str, fed: str, tokens: str
+):
+    """All scores on the way tie, so only the order of candidates decides. levels: Of each call."""
+    policy, drafter = BestFirst(BestFirstSettings(*limits)), Certain()
+    policy.worth = worth and SimpleNamespace(count=lambda likely: worth)
+    tree = policy.propose(drafter, torch.tensor([0]), 99)
+    for numbers, expected in (drafter.levels, levels), (drafter.fed, fed), (tree.tokens, tokens):
+        assert list(numbers) == numbers_in(expected)
+
+
+def numbers_in(text: str) -> list[int]:
+    return [int(word) for word in text.split()]
 
 
 SIZE, PLACEHOLDER = 50, 9
@@ -214,19 +248,19 @@ def emit(drafter: NgramDrafter, tokens: list[int]) -> None:
 @pytest.mark.parametrize(
     ("prompt", "expected"),
     [
-        ([1, 2, 3, 4, 5, 1, 2, 3], [4, 5, 1, 2]),  # the longest ending
-        ([1, 2, 7, 5, 1, 2, 8, 6, 1, 2], [8, 6, 1, 2]),  # the latest of two occurrences
-        ([4, 1, 6, 3, 1], [6, 3, 1]),  # one token is enough, up to where the text ends
-        ([1, 2, 3, 4], []),  # nothing repeats
-        ([1, 2, PLACEHOLDER, PLACEHOLDER, 1, 2], []),  # never a placeholder
-        ([1, 2, 8, PLACEHOLDER, 1, 2], [8]),  # up to a placeholder
-        ([PLACEHOLDER, 7, 4, 7, 5, PLACEHOLDER, 7], [5]),  # nor by one
-        ([1, 2, SIZE, 1, 2], []),  # nor what is beyond the vocabulary
-        ([6, 6, 6], [6]),
+        ("1 2 3 4 5 1 2 3", "4 5 1 2"),  # the longest ending
+        ("1 2 7 5 1 2 8 6 1 2", "8 6 1 2"),  # the latest of two occurrences
+        ("4 1 6 3 1", "6 3 1"),  # one token is enough, up to where the text ends
+        ("1 2 3 4", ""),  # nothing repeats
+        (f"1 2 {PLACEHOLDER} {PLACEHOLDER} 1 2", ""),  # never a placeholder
+        (f"1 2 8 {PLACEHOLDER} 1 2", "8"),  # up to a placeholder
+        (f"{PLACEHOLDER} 7 4 7 5 {PLACEHOLDER} 7", "5"),  # nor by one
+        (f"1 2 {SIZE} 1 2", ""),  # nor what is beyond the vocabulary
+        ("6 6 6", "6"),
     ],
 )
-def test_what_followed_last_time_follows_again(prompt: list[int], expected: list[int]):
-    assert lookup(prompt)[1] == expected
+def test_what_followed_last_time_follows_again(prompt: str, expected: str):
+    assert lookup(numbers_in(prompt))[1] == numbers_in(expected)
 
 
 def test_the_answer_is_searched_too():
