@@ -20,6 +20,10 @@ WHOLE_LINES = """(texts) => texts.every((n) => {
   const lines = n.clientHeight / parseFloat(getComputedStyle(n).lineHeight);
   return lines > 1.5 && Math.abs(lines - Math.round(lines)) < 0.1;
 })"""
+THREE_LINES = """() => {
+  const answers = [...document.querySelectorAll('.vl-chase p')];
+  return answers.length === 6 && answers.every((n) => n.clientHeight > 60);
+}"""
 ROOM_BESIDE = """() => {
   const high = (part) => document.querySelector(`.vl-race ${part}`).getBoundingClientRect().height;
   return high('.vl-tree-card') - high('.vl-tree-card .vl-strip') - high('.vl-tree');
@@ -275,6 +279,8 @@ def test_five_papers_are_chosen_in_one_press_and_race(opened):
     slow.get_by_text("Why these speeds, of five lanes").click()
     expect(slow.locator("li")).to_have_count(5)
     expect(slow.locator("li").first).to_contain_text(re.compile(r"TABED 0\.\d\d×: .* but a check"))
+    press(opened, "Full screen")
+    opened.wait_for_function(THREE_LINES)
 
 
 def test_no_label_of_the_tree_lies_on_another(opened):
