@@ -230,6 +230,26 @@ test('a branch asks for the lane that it was taken from, stays after a reload, a
   assert.deepEqual([later.form.request.methods, later.stage.notice.text], [['tabed', 'sage'], '']);
 });
 
+test('a race that comes late does not replace what was chosen since', async () => {
+  browser();
+  const { form, race, stage } = pageState();
+  const records = scene().map(({ record }) => record);
+  const kept = { source: 'live', question: 'Kept?', asked: form.asked.asked };
+  const late = stage.again(records, kept);
+  stage.show(records, { source: 'recorded', question: 'Chosen?' }, false);
+  await late;
+  assert.equal(race.meta.question, 'Chosen?');
+  await stage.again(records, kept);
+  assert.equal(race.meta.question, 'Kept?');
+  const lines = records.map((record) => JSON.stringify(record)).join('\n');
+  const { bench, parts } = benching(2, { bench_race: async () => ({ lines, question: 'Late?' }) });
+  bench.id = 'b';
+  const cell = bench.openRace('text', 'sage');
+  parts.stage.show(records, { source: 'recorded', question: 'Chosen?' }, false);
+  await cell;
+  assert.equal(parts.race.meta.question, 'Chosen?');
+});
+
 test('a race is not replaced while one runs', async () => {
   const parts = await running();
   parts.stage.show(scene().map(({ record }) => record), { source: 'recorded' }, false);
@@ -362,18 +382,23 @@ test('a bench ends with what failed, and its tables have the colours of their me
   assert.deepEqual(bench.report.rows.map(({ colour }) => colour), [0, 3]);
 });
 
-test('the recorded comparison is shown first, never in place of a bench that began meanwhile', async () => {
-  for (const begins of [false, true]) {
+test('the recorded comparison is shown first, never in place of one that began or was opened meanwhile', async () => {
+  const other = { rows: [{ name: 'sage' }] };
+  for (const [meanwhile, expected] of [
+    [() => null, ['chain', undefined]],
+    [(bench) => bench.run(), ['ar', 'b']],
+    [(bench) => bench.openReport('{}'), ['sage', undefined]],
+  ]) {
     browser();
     let reply;
     const recorded = new Promise((ok) => (reply = ok));
-    const { bench } = benching(2, { open_report: () => recorded });
+    const { bench } = benching(2, { open_report: async (text) => (text ? other : recorded) });
     bench.open();
-    if (begins) await bench.run();
+    await meanwhile(bench);
     reply({ rows: [{ name: 'chain' }] });
     await settled();
     const [{ name }] = bench.report.rows;
-    assert.deepEqual([name, bench.id], begins ? ['ar', 'b'] : ['chain', undefined]);
+    assert.deepEqual([name, bench.id], expected);
   }
 });
 

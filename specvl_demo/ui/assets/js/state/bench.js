@@ -133,7 +133,7 @@ export class Bench extends Emitter {
   async openReport(text) {
     const report = await this.call('open_report', text);
     // Nobody asked for the recorded one.
-    if (!text && (this.id || this.running)) return;
+    if (!text && (this.id || this.running || this.opened)) return;
     if (report?.problem) this.say(report.problem, true);
     else if (report?.rows) {
       this.id = undefined;
@@ -155,7 +155,7 @@ export class Bench extends Emitter {
       }
       return;
     }
-    const made = await this.call('bench_race', { bench: this.id, kind });
+    const made = await stage.latest(this.call('bench_race', { bench: this.id, kind }));
     if (!made?.lines) return;
     const { question, compared } = made;
     stage.show(trace.parse(made.lines), { source: 'recorded', question, compared }, true);

@@ -16,7 +16,7 @@ export class Stage extends Emitter {
   undrawn = false;
   outdated = false;
   away = false; // a recorded race makes way for the visitor's own pictures
-  /** Its race is on its way. @type {Example | null} */
+  /** What is to be shown as soon as it is here. @type {Promise<unknown> | null} */
   coming = null;
 
   /** @param {Parts} parts */
@@ -97,10 +97,21 @@ export class Stage extends Emitter {
     if (drawing.share === undefined) drawing.measure(() => replay.playing).catch(() => null);
   }
 
+  /** Await what is to be shown. Returns null if the visitor chose another race, or ran one, meanwhile.
+   *  @template T @param {Promise<T>} answer @returns {Promise<T | null>} */
+  async latest(answer) {
+    this.coming = answer;
+    const given = await answer;
+    return this.coming === answer ? given : null;
+  }
+
   /** Show a kept race again, with its request and its files. @param {AnyRecord[]} records @param {Meta} meta */
   async again(records, meta) {
     const { form } = this.parts;
-    const own = !form.running && meta.asked && (await revive(meta.asked, this.parts));
+    const own = await this.latest(
+      Promise.resolve(!form.running && meta.asked && revive(meta.asked, this.parts)),
+    );
+    if (own === null) return;
     if (own) {
       form.setTurns(own.asked.history);
       form.restore(own.asked);
@@ -121,11 +132,10 @@ export class Stage extends Emitter {
   async example(example) {
     const { form, race } = this.parts;
     if (form.running) return;
-    this.coming = example;
     const { id, fails: scope = '', trace: from, ...facts } = example;
     try {
-      const records = await trace.fetched(from);
-      if (this.coming !== example) return; // the visitor chose another
+      const records = await this.latest(trace.fetched(from));
+      if (!records) return;
       const asked = form.of(example);
       const own = { example: id, from, scope, form: form.key(asked), asked };
       this.show(records, { source: 'recorded', ...facts, ...own }, true);
