@@ -1,5 +1,7 @@
 """What our own kernels draft by one call is what single steps draft, and where drafters looked."""
 
+import json
+import re
 from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any
@@ -22,22 +24,27 @@ from tests.shared.tiny import rounds_of
 by_our_kernels = pytest.mark.skipif(not kernels.available(), reason="our kernels do not run here")
 
 PICTURES = [str(EXAMPLES / name) for name in ("scene.png", "bars.png")]
+DRAFTED = """
+chain              chain   {"gamma": 6}
+with a floor       chain   {"gamma": 6, "floor": 0.6}
+eagle2             eagle2  {"preset": "pocket"}
+hivis              hivis   {"preset": "pocket"}
+dream              dream   {"preset": "pocket"}
+eagle3             eagle3  {"policy": "chain", "gamma": 5}
+tree               tree    {"tree_nodes": 8}
+sage               sage    {"growth": "online", "max_nodes": 20}
+sage by templates  sage    {"max_nodes": 20}
+two views          tabed   {"preset": "pocket"}
+four views         tabed   {"preset": "pocket-mtcp"}
+two views, a tree  tabed   {"policy": "beam", "beams": 3}
+hivis, a tree      hivis   {"preset": "pocket-tree"}
+dream, a tree      dream   {"preset": "pocket-tree"}
+eagle3, a tree     eagle3  {"preset": "pocket-tree"}
+"""
+"""What is drafted, the method, and its settings."""
 DRAFTS = {
-    "chain": ("chain", {"gamma": 6}),
-    "with a floor": ("chain", {"gamma": 6, "floor": 0.6}),
-    "eagle2": ("eagle2", {"preset": "pocket"}),
-    "hivis": ("hivis", {"preset": "pocket"}),
-    "dream": ("dream", {"preset": "pocket"}),
-    "eagle3": ("eagle3", {"policy": "chain", "gamma": 5}),
-    "tree": ("tree", {"tree_nodes": 8}),
-    "sage": ("sage", {"growth": "online", "max_nodes": 20}),
-    "sage by templates": ("sage", {"max_nodes": 20}),
-    "two views": ("tabed", {"preset": "pocket"}),
-    "four views": ("tabed", {"preset": "pocket-mtcp"}),
-    "two views, a tree": ("tabed", {"policy": "beam", "beams": 3}),
-    "hivis, a tree": ("hivis", {"preset": "pocket-tree"}),
-    "dream, a tree": ("dream", {"preset": "pocket-tree"}),
-    "eagle3, a tree": ("eagle3", {"preset": "pocket-tree"}),
+    name: (method, json.loads(settings))
+    for name, method, settings in (re.split("  +", line) for line in DRAFTED.strip().splitlines())
 }
 
 

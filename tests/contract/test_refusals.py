@@ -4,7 +4,6 @@ The command line, Python, a question of the page (which its endpoints and Compar
 programs in OpenAI's form.
 """
 
-import json
 import re
 import signal
 from pathlib import Path
@@ -17,7 +16,7 @@ from specvl_demo.__main__ import main
 from specvl_demo.question import MAX_FILES, MAX_TURNS
 from specvl_demo.ui.serve import benches, workers
 from specvl_demo.ui.serve.jobs import read_job
-from tests.shared.refusals import refuses
+from tests.shared.refusals import read_table, refuses
 from tests.unit.test_openai_form import COMPLETIONS, Api
 
 COMMANDS = """
@@ -128,12 +127,6 @@ def test_the_command_line_refuses(capsys, monkeypatch, line: str, part: str):
     assert printed.err.endswith(".\n")
 
 
-def read(table: str) -> list[tuple[dict[str, Any], str]]:
-    """Read a table of requests in JSON and parts of the sentences that refuse them."""
-    rows = (line.split("  ", 1) for line in table.strip().splitlines())
-    return [(json.loads(fields), part.strip()) for fields, part in rows]
-
-
 CALLS = """
 {"methods": ["nope"]}                        no method 'nope'
 {"methods": "chain"}                         methods must be a list of names
@@ -159,7 +152,7 @@ def pair(place: Path) -> sv.Pair:
         return sv.load("pocket")
 
 
-@pytest.mark.parametrize(("fields", "part"), read(CALLS))
+@pytest.mark.parametrize(("fields", "part"), read_table(CALLS))
 @pytest.mark.usefixtures("assets")
 def test_python_refuses(pair: sv.Pair, fields: dict[str, Any], part: str):
     refuses(part, pair.race, **{"question": "x", "methods": ["ar"], **fields})
@@ -203,7 +196,7 @@ LARGE = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "part"), read(QUESTIONS) + LARGE)
+@pytest.mark.parametrize(("fields", "part"), read_table(QUESTIONS) + LARGE)
 def test_the_page_refuses(tmp_path: Path, monkeypatch, fields: dict[str, Any], part: str):
     """A question of a wrong kind; nothing of it is dropped or cut in silence."""
     monkeypatch.chdir(tmp_path)
@@ -225,7 +218,7 @@ COMPARISONS = """
 """
 
 
-@pytest.mark.parametrize(("fields", "part"), read(COMPARISONS))
+@pytest.mark.parametrize(("fields", "part"), read_table(COMPARISONS))
 def test_compare_refuses(fields: dict[str, Any], part: str):
     request = {"pair": "pocket", "methods": ["chain"], "questions": 2, "repeats": 2, **fields}
     refuses(part, benches.read_bench, request, [], None)
@@ -279,7 +272,7 @@ COMPLETED = """
 """
 
 
-@pytest.mark.parametrize(("fields", "part"), read(COMPLETED))
+@pytest.mark.parametrize(("fields", "part"), read_table(COMPLETED))
 def test_openais_form_refuses(tmp_path: Path, fields: dict[str, Any], part: str):
     api = Api(tmp_path)
     answer = api.complete(**fields)

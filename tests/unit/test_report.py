@@ -40,6 +40,7 @@ from specvl_demo.report import (
     trace,
 )
 from tests.shared.lanes import ar_lane, begin, chain_lane, chain_round, flat, recorded
+from tests.shared.refusals import read_table
 
 
 def test_tau_counts_the_targets_own_token():
@@ -209,20 +210,20 @@ def timed(
     return lane("chain", 2, lane_s), lane("ar", 1, ar_s)
 
 
-@pytest.mark.parametrize(
-    ("how", "part"),
-    [
-        ({"lane_s": 0.15}, "; 1.33×: 2.0 tokens a check, and a check costs 1.5 AR steps; if"),
-        ({"lane_s": 0.3}, "; 0.67×: 2.0 tokens a check, but a check costs 3.0 AR steps; if"),
-        ({"n": 12, "lane_s": 0.3}, "; 12 tokens are too few to time; 20 are needed."),
-        ({"lane_s": 0.3, "load": 0.5}, "timing disturbed (other programs kept 50 %"),
-        ({"n": 4, "load": 0.3}, "kept 30 % of the machine busy); 4 tokens are too few to time; 20"),
-        ({"lane_s": 0.3, "jitter": 1.0}, "half of the AR steps lie outside 100 to 200 ms"),
-        ({"lane_s": 0.01}, "(by tokens/s a speedup of 20.00 is above τ 2.00, which is impossible"),
-        ({"lane_s": 0.01, "load": 0.7}, "busy; by tokens/s a speedup of 20.00 is above τ 2.00"),
-        ({"lane_s": 0.01, "n": 4}, "only typical (median) rounds count); 4 tokens"),
-    ],
-)
+MEASURED = """
+{"lane_s": 0.15}                ; 1.33×: 2.0 tokens a check, and a check costs 1.5 AR steps; if
+{"lane_s": 0.3}                 ; 0.67×: 2.0 tokens a check, but a check costs 3.0 AR steps; if
+{"n": 12, "lane_s": 0.3}        ; 12 tokens are too few to time; 20 are needed.
+{"lane_s": 0.3, "load": 0.5}    timing disturbed (other programs kept 50 %
+{"n": 4, "load": 0.3}           kept 30 % of the machine busy); 4 tokens are too few to time; 20
+{"lane_s": 0.3, "jitter": 1.0}  half of the AR steps lie outside 100 to 200 ms
+{"lane_s": 0.01}                by tokens/s a speedup of 20.00 is above τ 2.00, which is impossible
+{"lane_s": 0.01, "load": 0.7}   busy; by tokens/s a speedup of 20.00 is above τ 2.00
+{"lane_s": 0.01, "n": 4}        only typical (median) rounds count); 4 tokens
+"""
+
+
+@pytest.mark.parametrize(("how", "part"), read_table(MEASURED))
 def test_no_reason_is_given_that_the_measurement_does_not_carry(how: dict, part: str):
     said = remarks.lane_remark(*(lambda lane, ar: (lane, [ar, lane]))(*timed(**how)))
     assert said.startswith("The AR answer, token for token")
