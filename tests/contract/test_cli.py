@@ -86,20 +86,21 @@ def test_a_batch_file_of_another_kind_is_named(text: str, kind: str, capsys, pla
     assert f"lines.jsonl {kind}; write one JSON object a line." in sentence
 
 
+BATCH = """
+{"id": "a", "prompt": "what is it", "images": ["a.png"], "video": null}
+{"id": 7, "kind": "clip", "split": "choose", "prompt": "and", "video": "c.mp4"}
+{"id": "gone", "prompt": "x", "images": ["nowhere.png"]}
+
+{nonsense
+{"id": "nothing", "prompt": " "}
+{"id": "kind", "prompt": 5}
+{"id": "last", "prompt": "what is it", "images": ["a.png"]}"""
+
+
 def test_a_batch_answers_every_line(capsys, place: Path):
     """One load; a bad line gets its error under its id, if any, and the others are answered."""
-    lines = [
-        json.dumps({"id": "a", "prompt": "what is it", "images": ["a.png"], "video": None}),
-        json.dumps({"id": 7, "kind": "clip", "split": "choose", "prompt": "and", "video": "c.mp4"}),
-        json.dumps({"id": "gone", "prompt": "x", "images": ["nowhere.png"]}),
-        "",
-        "{nonsense",
-        json.dumps({"id": "nothing", "prompt": " "}),
-        json.dumps({"id": "kind", "prompt": 5}),
-        json.dumps({"id": "last", "prompt": "what is it", "images": ["a.png"]}),
-    ]
     # Editors begin it with a byte-order mark.
-    (place / "lines.jsonl").write_text("\n".join(lines), encoding="utf-8-sig")
+    (place / "lines.jsonl").write_text(BATCH.lstrip(), encoding="utf-8-sig")
     line = "generate --method chain --max-new-tokens 10"
     assert main([*line.split(), "--json", "--batch", "lines.jsonl"]) == 1
     said = capsys.readouterr()
@@ -213,8 +214,7 @@ def test_models_lists_everything(capsys):
 
 
 def test_bench_measures_beside_the_library(capsys, place: Path):
-    line = {"question": "What is it?", "image": "a.png"}
-    (place / "own.jsonl").write_text(json.dumps(line))
+    (place / "own.jsonl").write_text('{"question": "What is it?", "image": "a.png"}')
     asked = "--data own.jsonl --repeats 2 --max-new-tokens 6"
     told = run_json(capsys, f"bench --methods chain --peers {asked}")
     rows = {row["method"]: row for row in told["rows"]}

@@ -171,31 +171,30 @@ def files(row: dict[str, Any]) -> list[str]:
     return [*row.get("images", []), *([row["video"]] if "video" in row else [])]
 
 
+OWN = """
+{"question": "What is it?", "image": "a.png", "answer": "halves", "id": "mine"}
+{"prompt": "Compare.", "images": ["a.png", "a.png"]}
+{"question": "What happens?", "video": "c.mp4"}
+{"question": "Who are you?"}
+{"question": "Left?", "image": "a.png", "before": [{"question": "Where?", "answer": "right"}]}
+
+"""
+
+
 def test_own_questions_are_read_from_json_lines(tmp_path: Path):
     corpus.halves().save(tmp_path / "a.png")
     corpus.write_clip(tmp_path / "c.mp4")
-    lines = [
-        {"question": "What is it?", "image": "a.png", "answer": "halves", "id": "mine"},
-        {"prompt": "Compare.", "images": ["a.png", "a.png"]},
-        {"question": "What happens?", "video": "c.mp4"},
-        {"question": "Who are you?"},
-        {
-            "question": "And left?",
-            "image": "a.png",
-            "before": [{"question": "Where is it?", "answer": "right"}],
-        },
-    ]
     file = tmp_path / "own.jsonl"
-    file.write_text("\n".join(json.dumps(line) for line in lines) + "\n\n")
+    file.write_text(OWN.lstrip())
     first, two, clip, text, then = questions.file_questions(str(file), 9)
     assert (first.id, first.reference, len(first.all_media)) == ("mine", "halves", 1)
     assert (two.id, len(two.all_media), two.reference) == ("own-2", 2, None)
     assert len(clip.all_media[0].frames) > 1
     assert not text.all_media
     assert [(turn.question, len(turn.shown), turn.answer) for turn in then.turns] == [
-        ("Where is it?", 1, "right"),
-        ("And left?", 0, None),
+        ("Where?", 1, "right"),
+        ("Left?", 0, None),
     ]
     assert len(questions.file_questions(str(file), 2)) == 2
-    file.write_text(json.dumps({"question": " ", "image": "a.png"}))
+    file.write_text('{"question": " ", "image": "a.png"}')
     refuses("line 1: a question is needed, under", questions.file_questions, str(file), 9)
