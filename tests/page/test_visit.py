@@ -18,16 +18,16 @@ def test_the_landing_race_is_played_once_and_then_nothing_moves(opened):
     """Nothing touched: a labelled race of eight seconds, told as stretched; then all is still."""
     opened.emulate_media(reduced_motion="no-preference")
     reload(opened)
+    # At one moment: from here on it takes long.
+    opened.wait_for_function(
+        "document.querySelectorAll('.vl-text .tk').length > 30 && (specvl.race.slower *= 100)"
+    )
     badge = opened.locator(".vl-race-head .vl-badge")
     expect(badge).to_have_text("Recorded race")
     expect(badge).to_have_attribute(
         "title",
         "Recorded on 2026-01-02 on a processor, a test machine. On another processor live numbers"
         " may differ, and where tokens nearly tie, the answer.",
-    )
-    # At one moment: from here on it takes long.
-    opened.wait_for_function(
-        "document.querySelectorAll('.vl-text .tk').length > 30 && (specvl.race.slower *= 100)"
     )
     seconds, stretch = opened.evaluate("[specvl.race.duration, specvl.replay.stretch]")
     assert seconds * stretch == pytest.approx(8)
