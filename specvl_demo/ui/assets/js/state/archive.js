@@ -32,6 +32,7 @@ export class Archive extends Emitter {
   async forget() {
     await kept.forget();
     this.setRuns([]);
+    this.say(W.trace.forgotten);
   }
 
   /** @param {KeptRace[]} runs */
@@ -53,7 +54,7 @@ export class Archive extends Emitter {
   async open(file, from) {
     const compared = await this.compared(file);
     const problem = compared.problem ? W.trace.wrong(file.name, compared.problem) : '';
-    this.emit('problem', problem);
+    this.say(problem, problem !== '');
     if (problem) return problem;
     const records = trace.parse(await file.text());
     const begin = trace.first(records);

@@ -331,8 +331,6 @@ interface Events {
 
 interface ArchiveEvents extends Events {
   change: void;
-  /** Why a trace cannot be opened; '' takes that back. */
-  problem: string;
 }
 
 interface BenchEvents extends Events {

@@ -11,8 +11,7 @@ export function raceList(archive, show) {
   const open = filePicker(W.trace.open, ([file]) => archive.open(file), more);
   const note = h('p.vl-help', { role: 'status' });
   const list = h('ul.vl-runs');
-  const forget = () => archive.forget().then(() => put(note, W.trace.forgotten));
-  const clear = button(W.trace.forget, forget);
+  const clear = button(W.trace.forget, () => archive.forget());
   const count = h('span');
   const buttons = h('div.vl-buttons', open, clear);
   const node = folded('details.vl-mine', count, list, buttons, note);
@@ -23,10 +22,9 @@ export function raceList(archive, show) {
     clear.hidden = !runs.length;
   };
   archive.on('change', draw);
-  // '' takes the last one back.
-  archive.on('problem', (sentence) => {
-    tell(note, sentence, sentence !== '');
-    if (!sentence) return;
+  archive.on('say', ({ text, wrong }) => {
+    tell(note, text, wrong);
+    if (!wrong) return;
     node.open = true;
     note.scrollIntoView({ block: 'nearest' });
   });
