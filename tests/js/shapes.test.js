@@ -43,6 +43,7 @@ test('the view that gave an accepted word most is told, and the word in place of
   const other = { ...round, notes: { weights: { picture: 0.2, text: 0.8 } } };
   assert.deepEqual(winner({ begin: { charts } }, other, 0), { view: 'text', place: 1 });
   assert.equal(winner({ begin: { charts: [] } }, round, 0), null);
+  assert.equal(winner({ begin: { charts: [{ series: [], tint: 'views' }] } }, round, 0), null); // of a stranger's trace
   assert.equal(winner({ begin: { charts } }, { ...round, tokens: [token(1, 'target')] }, 0), null);
   assert.equal(instead(round, 0), null);
   assert.equal(instead({ ...round, tokens: [token(1, 'relaxed')] }, 0), ' no');

@@ -1,5 +1,7 @@
 /* What a drafter saw in the pictures and in its views of the prompt, as numbers to draw. */
 
+import { dig } from './fold.js';
+
 /** How much more than usual a token looked at every position, 0 to 1: the ratio to the mean of `all` tokens, from its
  *  2nd to its 98th percentile. @param {ArrayLike<number>} looks @param {ArrayLike<number>[]} all */
 export function contrast(looks, all) {
@@ -15,11 +17,11 @@ export function contrast(looks, all) {
 /** The view that gave an accepted draft most of its weighted probability, and the view's place.
  *  @param {Lane} lane @param {Round} round @param {number} at the token's place in the round */
 export function winner(lane, round, at) {
-  const chart = lane.begin.charts?.find(({ tint }) => tint === 'views');
-  const { notes, tokens, views } = round;
-  const key = chart?.series[0]?.path.replace('notes.', '') ?? '';
-  const weights = /** @type {{ [view: string]: number }} */ (notes?.[key] ?? {});
-  if (!views || tokens[at].origin === 'target') return null;
+  const chart = lane.begin.charts?.find(({ series, tint }) => tint === 'views' && series.length);
+  const { tokens, views } = round;
+  if (!chart || !views || tokens[at].origin === 'target') return null;
+  /** @type {{ [view: string]: number }} */
+  const weights = dig(round, chart.series[0].path) ?? {};
   /** The weighted probability of the token. @param {string} view */
   const given = (view) =>
     weights[view] * (views[view]?.[at]?.find(({ id }) => id === tokens[at].id)?.prob ?? 0);

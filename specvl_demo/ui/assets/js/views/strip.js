@@ -65,7 +65,7 @@ function layOut(lane, boxWidth) {
   const level = Math.min(MOST_LEVEL, (TREE_HEIGHT - 8) / deepest);
   const row = Math.min(MOST_ROW, Math.max(2, (Math.max(room, LEAST_WIDTH) - 6) / widest));
   const roomy = Math.min(room, Math.max(ROOMY_WIDTH, row * widest + 6));
-  const chart = lane.begin.charts.find(({ kind }) => kind === 'trees');
+  const chart = lane.begin.charts.find(({ kind, series }) => kind === 'trees' && series.length);
   const [low, high] = chart?.y_range ?? [0, 1];
   const ends = [];
   const values = [];
