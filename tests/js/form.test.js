@@ -57,6 +57,21 @@ test('a run waits for the files on their way, which are made small and tell how 
   assert.deepEqual([runs.length, files.refused.length], [1, 1]);
 });
 
+test('an example that is chosen while files are on their way has the last word', async () => {
+  const { form, runs } = made();
+  const { files } = form;
+  let done;
+  files.upload = () => new Promise((sent) => (done = sent));
+  const adding = files.add(['a.png', 'b.png'].map((name) => ({ name, size: 5, type: 'image/png' })));
+  await new Promise((ok) => setTimeout(ok));
+  form.run();
+  form.fill(SCENE);
+  done({ path: '/tmp/a', url: 'u' });
+  await adding;
+  assert.deepEqual([runs, files.pending, form.waits], [[], [], null]);
+  assert.deepEqual(form.request.media.map(({ example }) => example), ['scene']);
+});
+
 test('running again, another question and a follow-up are told apart', () => {
   const { form } = answered();
   assert.equal(form.next, 'same');

@@ -257,6 +257,21 @@ test('a race is not replaced while one runs', async () => {
   parts.feed({ k: 'done' });
 });
 
+test('of races that were chosen the last one comes onto the page, whichever is there first', async () => {
+  const replies = {};
+  browser({ fetch: (name) => new Promise((ok) => (replies[name] = ok)) });
+  const { form, race, stage } = pageState();
+  const [one, other] = CATALOG.examples.map((example) => ({ ...example, trace: example.id }));
+  const records = scene().map(({ record }) => record);
+  const text = records.map((record) => JSON.stringify(record)).join('\n');
+  const shown = [stage.example(one), stage.again(records, form.asked), stage.example(other)];
+  replies.dog({ ok: true, text: async () => text });
+  await settled();
+  replies.scene({ ok: false });
+  await Promise.all(shown);
+  assert.deepEqual([race.meta.example, race.list.length, form.problem], ['dog', 2, '']);
+});
+
 test('a first visit shows the first example with a right answer, and leaves what was typed', async () => {
   const traced = CATALOG.examples.map((example) => ({ ...example, trace: 'x', media: [] }));
   const examples = [{ ...traced[1], id: 'wrong', fails: 'No.' }, ...traced];
@@ -400,6 +415,15 @@ test('the recorded comparison is shown first, never in place of one that began o
     const [{ name }] = bench.report.rows;
     assert.deepEqual([name, bench.id], expected);
   }
+});
+
+test('a report that is opened while a bench runs does not take its place', async () => {
+  browser();
+  const { bench, parts, said } = benching(2, { open_report: async () => ({ rows: [{ name: 'chain' }] }) });
+  bench.open();
+  parts.answer = () => bench.openReport('{}').then(() => null);
+  await bench.run();
+  assert.deepEqual([bench.id, bench.report.rows[0].name, said.includes(W.run.busy)], ['b', 'ar', true]);
 });
 
 test('a cell of the recorded comparison shows an example of its method and kind, or asks such a question', async () => {

@@ -52,7 +52,8 @@ export class Archive extends Emitter {
   /** Open a trace from disk, or `from` an address on this server. Returns what is wrong with it.
    *  @param {File} file @param {string} [from] */
   async open(file, from) {
-    const compared = await this.compared(file);
+    const compared = await this.parts.stage.latest(this.compared(file));
+    if (!compared) return '';
     const problem = compared.problem ? W.trace.wrong(file.name, compared.problem) : '';
     this.say(problem, problem !== '');
     if (problem) return problem;

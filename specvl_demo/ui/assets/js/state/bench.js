@@ -134,7 +134,8 @@ export class Bench extends Emitter {
     const report = await this.call('open_report', text);
     // Nobody asked for the recorded one.
     if (!text && (this.id || this.running || this.opened)) return;
-    if (report?.problem) this.say(report.problem, true);
+    if (this.running) this.say(W.run.busy, true);
+    else if (report?.problem) this.say(report.problem, true);
     else if (report?.rows) {
       this.id = undefined;
       this.opened = text;

@@ -49,7 +49,7 @@ export class Files extends Emitter {
       const kind = this.kind(file);
       const why = this.unfit(file, kind);
       if (why) this.refuse(file.name, why);
-      else if (kind) await this.send(file, kind);
+      else if (kind && !(await this.send(file, kind))) return;
     }
     if (!this.pending.length) this.emit('sent');
   }
@@ -78,28 +78,32 @@ export class Files extends Emitter {
     if (refused) this.emit('chosen', { media: this.media });
   }
 
-  /** @param {File} file @param {Media['kind']} kind */
+  /** Let go of those on their way: an example was chosen since. */
+  letGo() {
+    this.coming = 0;
+    this.pending = [];
+    this.forgive();
+  }
+
+  /** Returns whether it was not let go meanwhile. @param {File} file @param {Media['kind']} kind */
   async send(file, kind) {
     const coming = { file, kind, share: 0 };
     this.pending.push(coming);
     this.emit('show');
-    let sent;
-    let small = file;
-    try {
-      if (kind === 'image') small = await this.shrink(file);
-      sent = await this.upload(small, (share) => {
-        coming.share = share;
-        this.emit('progress');
-      });
-    } catch {
-      this.refuse(file.name, W.media.failed(file.name));
-      return;
-    } finally {
-      this.pending = this.pending.filter((other) => other !== coming);
-      this.emit('show');
-    }
-    keepFile(sent.path, small);
-    this.join({ path: sent.path, url: sent.url, name: file.name, kind });
+    const small = kind === 'image' ? await this.shrink(file).catch(() => file) : file;
+    const told = (/** @type {number} */ share) => {
+      coming.share = share;
+      this.emit('progress');
+    };
+    const sent = await this.upload(small, told).catch(() => null);
+    if (!this.pending.includes(coming)) return false;
+    this.pending = this.pending.filter((other) => other !== coming);
+    this.emit('show');
+    if (sent) {
+      keepFile(sent.path, small);
+      this.join({ path: sent.path, url: sent.url, name: file.name, kind });
+    } else this.refuse(file.name, W.media.failed(file.name));
+    return true;
   }
 
   /** The visitor's own files. */

@@ -189,7 +189,8 @@ export class Form extends Emitter {
 
   /** Ask what an example asks. @param {Example} example */
   fill(example) {
-    this.files.forgive();
+    this.waits = null;
+    this.files.letGo();
     Object.assign(this.request, this.of(example), { history: this.turns });
     this.update();
   }

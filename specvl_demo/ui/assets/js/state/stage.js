@@ -101,22 +101,22 @@ export class Stage extends Emitter {
    *  @template T @param {Promise<T>} answer @returns {Promise<T | null>} */
   async latest(answer) {
     this.coming = answer;
-    const given = await answer;
-    return this.coming === answer ? given : null;
+    await Promise.allSettled([answer]);
+    return this.coming === answer ? answer : null;
   }
 
   /** Show a kept race again, with its request and its files. @param {AnyRecord[]} records @param {Meta} meta */
   async again(records, meta) {
     const { form } = this.parts;
-    const own = await this.latest(
-      Promise.resolve(!form.running && meta.asked && revive(meta.asked, this.parts)),
-    );
-    if (own === null) return;
-    if (own) {
-      form.setTurns(own.asked.history);
-      form.restore(own.asked);
+    if (form.running || !meta.asked) {
+      this.show(records, meta, true);
+      return;
     }
-    this.show(records, own ? { ...meta, ...own, form: form.key() } : meta, true);
+    const own = await this.latest(revive(meta.asked, this.parts));
+    if (!own) return;
+    form.setTurns(own.asked.history);
+    form.restore(own.asked);
+    this.show(records, { ...meta, ...own, form: form.key() }, true);
   }
 
   /** What brings back the race of a name, if anything does. @param {string} [name] */
