@@ -1,11 +1,10 @@
 /* A Plotly chart under a title and our own legend. Its `ChartSpec` (types.d.ts) says what it draws. */
 
-import { h, put, refill, term } from './dom.js';
+import { h, put, term } from './dom.js';
 import { forPlotly } from '../records/text.js';
 import { W } from '../words/words.js';
 
 const CONFIG = { displayModeBar: false, doubleClick: false };
-const LEGEND_FIELDS = ['name', 'colour', 'dash', 'fill', 'help'];
 
 let loading = null;
 
@@ -125,12 +124,12 @@ export class Chart {
   }
 
   writeLegend(legend) {
-    const key = JSON.stringify(legend, LEGEND_FIELDS);
-    if (key === this.legendKey) return;
-    this.legendKey = key;
     const entry = ({ name, colour, dash, fill, help }) =>
       h('li', { title: help }, colour && legendSign(colour, fill, dash), name);
-    refill(this.legend, legend.map(entry));
+    const written = h('ul.vl-legend', legend.map(entry));
+    if (written.isEqualNode(this.legend)) return;
+    this.legend.replaceWith(written);
+    this.legend = written;
   }
 }
 

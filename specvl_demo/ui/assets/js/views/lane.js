@@ -30,7 +30,6 @@ export function judgedDrafts(round) {
 
 export class LaneView {
   nodes = []; // an element a piece
-  ends = []; // ends[p]: child nodes of the text after p + 1 pieces
 
   constructor(race, lane, painter) {
     this.race = race;
@@ -95,21 +94,14 @@ export class LaneView {
 
   /** So many and no more: a replay also goes back. What is written stays: nothing is laid out twice. */
   writePieces(want) {
-    const { ends, lane, nodes, text } = this;
-    if (want < nodes.length) {
-      const keep = want ? ends[want - 1] : 0;
-      while (text.childNodes.length > keep) text.lastChild.remove();
-      ends.length = nodes.length = want;
-    }
-    const part = document.createDocumentFragment();
-    const before = text.childNodes.length;
+    const { lane, nodes, text } = this;
+    nodes.splice(want);
+    while (text.lastChild !== (nodes.at(-1) ?? null)) text.lastChild.remove();
     for (const piece of lane.pieces.slice(nodes.length, want)) {
       const node = this.piece(piece);
-      part.append(...this.rejectedText(piece), node);
+      text.append(...this.rejectedText(piece), node);
       nodes.push(node);
-      ends.push(before + part.childNodes.length);
     }
-    text.append(part);
   }
 
   piece({ start, stop, text, mixed, round: r, ...piece }) {

@@ -58,7 +58,6 @@ function player(replay) {
   const speed = button('', turn, 'vl-small vl-speed', { title: W.player.speedHelp });
   const group = { role: 'group', label: W.player.title };
   const node = h('div.vl-player', group, toggle, scrubber, time, speed);
-  let drawn = null;
   const show = () => {
     const { playing, stretch, stretched } = replay;
     const { duration } = race;
@@ -70,10 +69,9 @@ function player(replay) {
     put(time, `${head.toFixed(2)} / ${duration.toFixed(2)} s`);
     put(speed, stretched ? W.player.shown(stretch) : W.player.trueSpeed);
     speed.hidden = stretch === 1;
-    // Made anew only where it differs: this runs in every frame.
-    if (drawn === playing) return;
-    drawn = playing;
     const does = playing ? 'pause' : 'play';
+    // The icon is made anew only where it differs: this runs in every frame.
+    if (toggle.title === W.player[does]) return;
     toggle.replaceChildren(icon(does));
     toggle.title = toggle.ariaLabel = W.player[does];
   };
