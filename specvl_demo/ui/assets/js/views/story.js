@@ -18,7 +18,7 @@ export function story(replay) {
   const show = (to) => {
     at = Math.min(steps.length - 1, Math.max(0, to));
     dialog.classList.toggle('first', at === 0);
-    drawStep(screen, race, lane, steps, at);
+    screen.draw(lane, steps, at);
   };
   const back = () => show(at - 1);
   const on = () => show(at + 1);
@@ -63,21 +63,18 @@ function screenOf(race, onback, onnext) {
   const back = tool(W.story.back, onback);
   const next = tool(W.story.next, onnext);
   const box = h('div.vl-story-stage', { click: onnext }, head, text, meanwhile);
-  const tools = [back, count, next];
-  const stage = [box, caption];
-  return { tell, text, meanwhile, caption, count, back, next, stage, tools };
-}
-
-function drawStep({ text, meanwhile, caption, count, back, next }, race, lane, steps, at) {
-  const step = steps[at];
-  const first = at === 0;
-  refill(text, first ? [] : answerAt(lane, step));
-  refill(caption, step.over ? headline(race) : [sentenceOf(lane, step)]);
-  put(meanwhile, first ? '' : plainLaneAt(race, lane, step));
-  for (const node of [text, meanwhile]) node.scrollTop = node.scrollHeight;
-  put(count, W.story.count(at + 1, steps.length));
-  back.disabled = first;
-  next.disabled = at === steps.length - 1;
+  const draw = (lane, steps, at) => {
+    const step = steps[at];
+    const first = at === 0;
+    refill(text, first ? [] : answerAt(lane, step));
+    refill(caption, step.over ? headline(race) : [sentenceOf(lane, step)]);
+    put(meanwhile, first ? '' : plainLaneAt(race, lane, step));
+    for (const node of [text, meanwhile]) node.scrollTop = node.scrollHeight;
+    put(count, W.story.count(at + 1, steps.length));
+    back.disabled = first;
+    next.disabled = at === steps.length - 1;
+  };
+  return { stage: [box, caption], tools: [back, count, next], next, tell, draw };
 }
 
 /** null where the target added nothing. */

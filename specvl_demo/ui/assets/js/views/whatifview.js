@@ -77,7 +77,7 @@ function valueSlider({ known, values }, key, [min, max, step], onchange) {
 
 /** What comes of the values: its elements, and what draws them. */
 function outcomeOf(race, shown) {
-  const bars = ['ar', 'recorded', 'simulated'].map(makeBar);
+  const [ar, before, after] = ['ar', 'recorded', 'simulated'].map(makeBar);
   const says = h('p.vl-whatif-says', { 'aria-live': 'polite' });
   const formula = h('p.vl-whatif-formula');
   const rounds = h('div.vl-rounds-strip', { role: 'img' });
@@ -86,24 +86,15 @@ function outcomeOf(race, shown) {
     if (!known) return;
     const made = simulate(known, values);
     const { recorded } = known;
-    const { focused } = race;
-    const doubted = doubt(race, focused);
+    const { colour, title } = race.focused;
+    const doubted = doubt(race, race.focused);
     const rough = hedged(doubted);
     const was = doubted ? rough : recorded.speedup;
-    const told = {
-      ar: [WHATIF.ar, 1],
-      recorded: [WHATIF.recorded(focused.title), was],
-      simulated: [WHATIF.simulated, made.speedup],
-    };
+    const told = rough ? W.track.about(rough) : fmt.times(was);
     const fastest = Math.max(1, was, made.speedup);
-    for (const { name, node, fill, label, value } of bars) {
-      node.dataset.colour = name === 'ar' ? 0 : focused.colour;
-      const [title, speed] = told[name];
-      put(label, title);
-      const hedge = name === 'recorded' && rough;
-      put(value, hedge ? W.track.about(rough) : fmt.times(speed));
-      fill.style.transform = `scaleX(${speed / fastest})`;
-    }
+    ar.draw(0, WHATIF.ar, 1 / fastest, fmt.times(1));
+    before.draw(colour, WHATIF.recorded(title), was / fastest, told);
+    after.draw(colour, WHATIF.simulated, made.speedup / fastest, fmt.times(made.speedup));
     const same = Object.keys(values).every((key) => values[key] === known[key]);
     const [s, r] = [made, recorded].map((one) => one.speedup.toFixed(2));
     const unsure = doubted && WHATIF.unsure(s, W.charts.noSpeedup(doubted), same);
@@ -114,13 +105,19 @@ function outcomeOf(race, shown) {
     put(formula, WHATIF.formula({ tau: made.tau.toFixed(2), v, gamma: values.gamma, c, s }));
     drawRounds(rounds, (same ? recorded : made).rounds);
   };
-  return { says, parts: [...bars.map(({ node }) => node), rounds], formula, draw };
+  return { says, parts: [ar.node, before.node, after.node, rounds], formula, draw };
 }
 
 function makeBar(name) {
   const [fill, label, value] = [h('i', { class: name }), h('span'), h('b')];
   const node = h('div.vl-whatif-bar', label, h('div.vl-bar', fill), value);
-  return { name, fill, label, value, node };
+  const draw = (colour, title, length, speed) => {
+    node.dataset.colour = colour;
+    put(label, title);
+    put(value, speed);
+    fill.style.transform = `scaleX(${length})`;
+  };
+  return { node, draw };
 }
 
 function drawRounds(node, rounds) {
