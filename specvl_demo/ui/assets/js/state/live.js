@@ -29,19 +29,17 @@ export class Live extends Emitter {
 
   /** Show the race of a request; if nothing is written, what was there before. @param {Run} run */
   async run({ request, branch, undrawn, without, before }) {
-    const { race, form, stage } = this.parts;
+    const { archive, catalog, drawing, race, form, stage } = this.parts;
     stage.coming = null;
     stage.emit('open', 'race');
     form.setRunning(true);
     form.last = null;
     const earlier = { meta: race.meta, records: trace.recordsOf(race) };
     race.clear(this.meta(request, branch));
-    const { limits, methods } = this.parts.catalog;
-    const lanes = ['ar', ...request.methods].flatMap((name) =>
-      methods.filter((m) => m.name === name),
-    );
-    race.expect(lanes, Number(request.max_new_tokens ?? limits.tokens));
-    const pace = undrawn ? 'undrawn' : this.parts.drawing.name;
+    const names = ['ar', ...request.methods];
+    const lanes = names.flatMap((name) => catalog.methods.filter((m) => m.name === name));
+    race.expect(lanes, Number(request.max_new_tokens ?? catalog.limits.tokens));
+    const pace = undrawn ? 'undrawn' : drawing.name;
     this.setPace(pace);
     if (without.length) stage.tell(W.ask.greedy(without), true);
     stage.compareWithForm();
@@ -50,13 +48,15 @@ export class Live extends Emitter {
     this.setPace(null);
     stage.setWaiting('');
     const written = race.list.some((lane) => lane.tokens.length);
-    if (written) this.parts.archive.keep(race);
-    else if (failure !== null) form.undo(before);
-    if (!written && earlier.records.length) {
+    if (!written && failure !== null) form.undo(before);
+    if (written) archive.keep(race);
+    else if (earlier.records.length) {
       race.show(earlier.records, earlier.meta);
       stage.offerNext();
-    } else if (!written)
-      race.clear({ source: 'ended', question: form.questionOf(request), form: race.meta.form });
+    } else {
+      const { question, form: key } = race.meta;
+      race.clear({ source: 'ended', question, form: key });
+    }
     this.emit('ended');
     this.tellEnd(failure, written, pace);
   }

@@ -20,15 +20,12 @@ export async function revive(request, { api, catalog }) {
     kept.keepFile(sent.path, file);
     return { ...item, path: sent.path, url: sent.url };
   };
-  /** @param {Media[]} [media] */
-  const all = async (media) => {
-    const items = await Promise.all((media ?? []).map(bring));
-    return items.flatMap((item) => (item?.path ? [item] : []));
+  /** @template {{ media: Media[] }} T @param {T} asking @returns {Promise<T>} */
+  const whole = async (asking) => {
+    const items = await Promise.all(asking.media.map(bring));
+    return { ...asking, media: items.filter((item) => item !== null) };
   };
-  const turns = request.history ?? [];
-  const history = await Promise.all(
-    turns.map(async (turn) => ({ ...turn, media: await all(turn.media) })),
-  );
-  const asked = { ...request, media: await all(request.media), history };
+  const history = await Promise.all(request.history.map(whole));
+  const asked = await whole({ ...request, history });
   return { asked, gone: lost.join(', ') };
 }

@@ -76,8 +76,8 @@ function listen(files, node) {
   node.addEventListener('dragover', over(true));
   for (const end of ['dragleave', 'drop']) node.addEventListener(end, over(false));
   document.addEventListener('paste', (e) => {
-    const pasted = [...(e.clipboardData?.files ?? [])];
-    if (!pasted.length || !node.isConnected) return;
+    const pasted = [...e.clipboardData.files];
+    if (!pasted.length) return;
     e.preventDefault();
     files.add(pasted);
   });
