@@ -30,7 +30,7 @@ export function answers(race, painter, onback) {
     if (!lane.plain) chips.append(view.chip);
   });
   race.on('begin', ({ lane }) => views.get(lane.name).begun());
-  race.on('begin round end', ({ lane }) => views.get(lane.name)?.update());
+  race.on('begin round end', ({ lane }) => views.get(lane.name).update());
   race.on('lane head select focus', (_, type) => {
     for (const view of views.values()) view.update(type !== 'head');
   });

@@ -12,8 +12,7 @@ export function comparison(race, confidences) {
   const slower = h('span');
   const reasons = h('ul');
   const slow = folded('details.vl-slow', slower, { hidden: true }, reasons);
-  race.on('reset', () => put(agreement, ''));
-  race.on('end head compared', () => {
+  race.on('reset end head compared', () => {
     const { compared } = race.meta;
     const rivals = race.finished && race.baseline && compared ? race.rivals : [];
     const told = rivals.map(({ name }) => compared.lanes[name]);
@@ -27,8 +26,6 @@ export function comparison(race, confidences) {
     slow.hidden = !many;
     put(slower, W.run.reasons(speeds.length));
     refill(reasons, many ? speeds.map((text) => h('li', text)) : []);
-  });
-  race.on('reset end head', () => {
     const lane = race.list.find((one) => one.end?.confidence);
     const { word, right } = (lane && race.over(lane) && lane.end.confidence) || {};
     sure.dataset.word = word ?? '';

@@ -11,8 +11,8 @@ export function raceHead(race, replay, on) {
   const asked = h('p.vl-question', { tabindex: '0' });
   const pictures = h('span.vl-question-media');
   const saving = saveMenu(on.save, on.saves);
-  race.on('reset lane end', () => {
-    const { file, machine, recorded, source } = race.meta;
+  race.on('reset lane begin end', (_, type) => {
+    const { file, machine, question, recorded, source, shown = [] } = race.meta;
     const over = race.whole;
     const origins = {
       recorded: file ? W.run.opened : W.run.recorded,
@@ -24,20 +24,14 @@ export function raceHead(race, replay, on) {
     badge.title = source === 'recorded' ? W.run.recordedOn(machine, recorded) : '';
     put(badge, origins[source] ?? '');
     saving.hidden = !over; // what is still written cannot be kept
-  });
-  race.on('reset', () => {
-    const { question, source } = race.meta;
     put(asked, source ? question || W.chat.nothing : '');
-    pictures.replaceChildren();
-  });
-  race.on('lane begin', () => {
-    const shown = (race.meta.shown ?? []).filter(({ frames }) => frames[0]);
-    if (shown.length === pictures.children.length) return;
+    const drawable = shown.filter(({ frames }) => frames[0]);
+    if (type !== 'reset' && drawable.length === pictures.children.length) return;
     const picture = ({ frames, name }) => {
       const title = frames.length > 1 ? W.patches.frames(frames.length) : name;
       return thumbnail({ url: frames[0], name }, { title });
     };
-    refill(pictures, shown.map(picture));
+    refill(pictures, drawable.map(picture));
   });
   return h('div.vl-race-head', badge, pictures, asked, player(replay), saving);
 }
