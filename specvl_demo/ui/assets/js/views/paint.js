@@ -1,7 +1,7 @@
 /* When things are drawn: text, tree and inspector in the next frame, charts one a frame, in frames without text, as
-   often as all can afford. While lanes compute, a pace (drawing.js) says how seldom. Nothing is drawn out of sight. */
+   often as they can afford. While lanes compute, a pace (drawing.js) says how seldom. Nothing is drawn out of sight. */
 
-const SHARE = 0.25; // of the main thread, for all charts
+const SHARE = 0.1; // of the main thread, for a chart
 const SHORTEST_MS = 200; // between two drawings of a chart
 const LONGEST_MS = 480;
 const PATIENCE_MS = 150; // how long a chart gives way to text
@@ -44,7 +44,7 @@ export class Painter {
 
   /** `draw` is called when the chart is dirty, visible and due. */
   register(node, draw) {
-    this.charts.set(node, { draw, dirty: false, visible: false, cost: 8, due: 0 });
+    this.charts.set(node, { draw, dirty: false, visible: false, due: 0 });
     this.seen.observe(node);
   }
 
@@ -135,8 +135,8 @@ export class Painter {
     const start = performance.now();
     next.dirty = false;
     next.draw();
-    next.cost = 0.7 * next.cost + 0.3 * (performance.now() - start);
-    const wait = Math.min(LONGEST_MS, Math.max(SHORTEST_MS, this.cost / SHARE));
+    const cost = performance.now() - start;
+    const wait = Math.min(LONGEST_MS, Math.max(SHORTEST_MS, cost / SHARE));
     next.due = now + Math.max(wait, this.heavy.wait);
   }
 
@@ -146,11 +146,5 @@ export class Painter {
     clearTimeout(this.later);
     if (wait <= 0) this.requestFrame();
     else if (wait < Infinity) this.later = setTimeout(() => this.requestFrame(), wait);
-  }
-
-  /** Milliseconds to draw all charts in view once. */
-  get cost() {
-    const visible = [...this.charts.values()].filter((chart) => chart.visible);
-    return visible.reduce((sum, { cost }) => sum + cost, 0);
   }
 }
