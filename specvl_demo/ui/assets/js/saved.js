@@ -29,7 +29,6 @@ const view = raceView({
   catalog: known,
   on: { save: () => download('race.trace.jsonl', `${written}\n`), saves: () => ['trace'] },
 });
-race.on('shown', () => point(race));
 
 const records = parse(written);
 const { facts: machine, compared, example } = known;

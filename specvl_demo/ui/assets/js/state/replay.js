@@ -1,6 +1,7 @@
 /* Replays a race: moves its head along the lanes' clocks, at their speed or slowly enough for an eye. */
 
 import { Emitter } from './emitter.js';
+import { point } from '../records/highlights.js';
 
 const SHOW_S = 8; // how long a stretched replay lasts
 const WATCHABLE_S = 6; // longer races are shown at their own speed
@@ -93,7 +94,7 @@ export class Replay extends Emitter {
   finish() {
     this.playing = false;
     this.race.setHead(null);
-    this.race.emit('shown');
+    point(this.race);
   }
 
   /** Rest at a place in the race. @param {number} part of it */

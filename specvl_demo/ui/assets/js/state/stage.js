@@ -31,7 +31,6 @@ export class Stage extends Emitter {
       this.tell('');
       this.offer();
     });
-    race.on('shown', () => point(race));
     form.on('change', () => this.compareWithForm());
     form.on('settled', () => this.tell(''));
     form.on('say', ({ text, wrong }) => wrong && this.tell(text, true));

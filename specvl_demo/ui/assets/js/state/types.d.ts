@@ -402,8 +402,6 @@ interface RaceEvents extends Events {
   round: { lane: Lane };
   end: { lane: Lane };
   head: void;
-  /** A replay has shown it to its end. */
-  shown: void;
   select: void;
   focus: void;
   load: void;

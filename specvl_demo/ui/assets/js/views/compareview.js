@@ -24,11 +24,18 @@ export function compareView(bench, { limits }, painter) {
   const papers = button(COMPARE.papers, () => bench.choosePapers());
   const about = h('p.vl-help');
   const cost = h('p.vl-help');
-  const asked = [h('h2', COMPARE.inputs), about, sourceFields(bench), numberFields(bench, limits)];
   const form = h(
     'section.vl-card.vl-c-form',
     h('div', h('h2', label), methods, h('div', papers)),
-    h('div', asked.flat(), cost, actionButtons(bench)),
+    h(
+      'div',
+      h('h2', COMPARE.inputs),
+      about,
+      sourceFields(bench),
+      numberFields(bench, limits),
+      cost,
+      actionButtons(bench),
+    ),
   );
   bench.on('change files report', () => {
     const told = Object.entries(bench.settings).map(([name, values]) => {
