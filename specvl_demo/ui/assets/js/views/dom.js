@@ -61,17 +61,24 @@ export const checkbox = (onchange, more) =>
 
 /** A finger that goes up or down scrolls the page, and changes nothing. */
 export function slider(label, max, onmove, more) {
-  let held, before, value; // held: a finger's start, until it goes sideways or up
-  const move = () => held || onmove(Number((node.value = value)));
-  const release = () => held && ((held = null), move());
+  let held = null; // where a finger began, until it goes sideways or up
+  let [before, value] = ['', ''];
+  const release = () => {
+    if (held) onmove(Number((node.value = value)));
+    held = null;
+  };
   const listeners = {
-    input: () => (({ value } = node), move()),
+    input() {
+      ({ value } = node);
+      if (!held) onmove(Number(value));
+    },
     pointerdown(e) {
       before = value = node.value;
-      held = e.pointerType === 'touch' && e;
+      held = e.pointerType === 'touch' ? e : null;
     },
-    pointermove: ({ clientX: x, clientY: y }) =>
-      Math.abs(x - held?.clientX) - Math.abs(y - held?.clientY) > 8 && release(),
+    pointermove({ clientX: x, clientY: y }) {
+      if (Math.abs(x - held?.clientX) - Math.abs(y - held?.clientY) > 8) release();
+    },
     pointerup: release,
     pointercancel() {
       if (held) node.value = before;
