@@ -98,8 +98,8 @@ export function simulate(known, { quality, gamma, draft, row, requests }) {
     at += kept + 1;
     rounds.push({ kept, at });
   }
-  // A better drafter comes nearer to whole drafts, whose lengths may have varied. A round writes the target's own
-  // token at least.
+  // A better drafter comes nearer to whole drafts, whose lengths may have varied. Every round writes the target's own
+  // token at least, and its drafts at most.
   const better = Math.max(0, (quality - known.quality) / (1 - known.quality || 1));
   const scale = Math.max(fit.tau, fit.tau + better * (1 - fit.tau));
   const tau = Math.max(1, Math.min((scale * n) / rounds.length, (gamma + 1) * fit.most));

@@ -54,7 +54,7 @@ export function early(race, lane) {
   return tokens < needed ? { kind: 'early', sentence: W.run.early(tokens, needed) } : null;
 }
 
-/** null where answers are equal, or one was stopped. @returns {Differences | null} */
+/** null where answers are equal, or one was stopped: the other merely goes on. @returns {Differences | null} */
 export function differences(race, lane) {
   const spans = race.meta.compared?.lanes[lane.name]?.changes;
   if (!spans?.length || !lane.complete || !race.baseline.complete) return null;

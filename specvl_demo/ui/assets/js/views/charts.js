@@ -130,7 +130,7 @@ export const byDepth = {
   },
 };
 
-/** Of depths that a tenth of the rounds can have reached. */
+/** Of depths that a tenth of the rounds can have reached: deeper ones are of few drafts. */
 const often = (shares) =>
   shares.filter((_, i) => shares.slice(0, i).reduce((a, b) => a * b, 1) >= 0.1);
 

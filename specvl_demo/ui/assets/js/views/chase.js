@@ -111,7 +111,7 @@ function drawRow(race, { lane, parts, facts }) {
   put(facts, W.chase.far(far, race.over(lane) && W.stop.eos, race.finished && told, lossy));
 }
 
-/** Show the newest words, or, once it is over, all of it, however small. */
+/** Show the newest words, or, once it is over, the answer from its start, so small that all can be read. */
 function settle(row, over) {
   const { style } = row.text;
   if (!over) style.fontSize = '';

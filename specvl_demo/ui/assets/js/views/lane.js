@@ -92,7 +92,7 @@ export class LaneView {
     });
   }
 
-  /** So many and no more: a replay also goes back. What is written stays: nothing is laid out twice. */
+  /** So many and no more: a replay also goes back. What is written stays, so that nothing is laid out twice. */
   writePieces(want) {
     const { lane, nodes, text } = this;
     nodes.splice(want);

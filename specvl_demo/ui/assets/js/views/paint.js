@@ -75,7 +75,7 @@ export class Painter {
     this.requestFrame();
   }
 
-  /** Draw all that waits. */
+  /** Draw all that waits, in view or not. */
   catchUp() {
     this.heavy.run();
     for (const chart of this.charts.values()) {

@@ -44,7 +44,7 @@ export function story(replay) {
   return { dialog, opener };
 }
 
-/** The lane in focus, or else the first that drafted. */
+/** The lane in focus, or else the first that drafted: the plain one has nothing of its own to show. */
 function protagonist({ focused, list }) {
   return [focused, ...list].find((lane) => lane.rounds.some(countDrafted)) ?? focused;
 }

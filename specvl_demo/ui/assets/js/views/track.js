@@ -79,6 +79,7 @@ function drawProgress(race, lane, { row, name, fill, bar, count, shares }) {
   });
 }
 
+/** Where a number is missing, the tooltip says why. */
 function drawNumbers(race, lane, { row, cells }, told, why, unsound) {
   const t = race.now(lane);
   const x = lane === race.baseline ? told && t.tokens_per_s && 1 : race.speedup(lane);
@@ -93,6 +94,7 @@ function drawNumbers(race, lane, { row, cells }, told, why, unsound) {
   put(cells.speed, fmt.speed(t.tokens_per_s));
   put(cells.tau, fmt.number(t.tau));
   put(cells.clock, fmt.seconds(t.clock_s || null));
+  // Times that other programs stretched cannot be compared by hand either.
   cells.speed.title = cells.clock.title =
     (why?.kind === unsound?.kind ? why : unsound)?.sentence ?? again;
   row.classList.toggle('unsound', why !== null);

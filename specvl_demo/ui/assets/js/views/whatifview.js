@@ -120,6 +120,7 @@ function makeBar(name) {
   return { node, draw };
 }
 
+/** As blocks: guessed tokens green, the target's own blue. */
 function drawRounds(node, rounds) {
   const wide = (n) => ({ style: { 'flex-grow': n } });
   const block = ({ kept }) =>
@@ -138,7 +139,7 @@ const curveOf = (shown) => ({
   whole: true,
   build(race, colours) {
     const { known, values } = shown;
-    if (!known || !values) return null;
+    if (!known || !values) return null; // the box is sized before it is loaded
     const lengths = Array.from({ length: LONGEST }, (_, i) => i + 1);
     const speeds = lengths.map((gamma) => simulate(known, { ...values, gamma }).speedup);
     const { gamma } = values;
