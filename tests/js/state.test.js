@@ -449,6 +449,27 @@ test('a cell of the recorded comparison shows an example of its method and kind,
   assert.deepEqual([shown, opened], [['scene'], ['race', 'race']]);
 });
 
+test('the race of a cell opens unless the visitor left or wanted another meanwhile; what fails is told', async () => {
+  browser();
+  const replies = [];
+  const { bench, parts, said } = benching(1, { bench_race: () => new Promise((ok) => replies.push(ok)) });
+  bench.id = 'b';
+  const shown = [];
+  parts.stage.show = (_, { question }) => shown.push(question);
+  parts.race.setFocus = () => null;
+  const lines = '{"k":"done"}';
+  const opened = ['left', 'first', 'second'].map((question, i) => {
+    if (i === 1) bench.leave();
+    return [bench.openRace('describe', 'sage'), replies[i]({ question, lines })][0];
+  });
+  await Promise.all(opened);
+  assert.deepEqual([shown, said], [['second'], []]);
+  const opening = bench.openRace('describe', 'sage');
+  replies[3]({ problem: 'No such comparison.' });
+  await opening;
+  assert.deepEqual([shown.length, said], [1, ['No such comparison.']]);
+});
+
 test('a bench that asks nothing says why', async () => {
   browser();
   const { asked, bench, parts, said } = benching(1);
@@ -483,6 +504,8 @@ test('what a bench asks of files and of the form', async () => {
   assert.deepEqual(files.files, [{ path: '/tmp/a.PNG', name: 'a.PNG' }]);
   await bench.add([{ name: 'a.PNG' }]); // of another folder
   assert.deepEqual((await lines('files')).files.map(({ name }) => name), ['a.PNG', '2 a.PNG']);
+  for (const written of ['nonsense', '{}\n{}']) await bench.add([{ name: 'q.jsonl', text: async () => written }]);
+  assert.deepEqual([bench.files.length, bench.read, (await lines('files')).lines], [3, 2, '{}\n{}']);
   parts.form.request.media = [picture('b'), picture('b')];
   const form = await lines('form');
   assert.deepEqual([JSON.parse(form.lines).media, form.files.length], [['/b', '/b'], 1]);

@@ -95,7 +95,8 @@ class Page {
     this.body = h('div.vl-body');
     const race = [chat, view.node];
     const contents = { race, compare: [compare], learn: [learn] };
-    this.tabs = new Tabs(contents, this.body, (name) => name === 'compare' && this.bench.open());
+    const shown = (name) => (name === 'compare' ? this.bench.open() : this.bench.leave());
+    this.tabs = new Tabs(contents, this.body, shown);
     const main = h('div.vl-main', { tabindex: '-1' }, Object.values(this.tabs.panels));
     const skip = button(W.skip, () => main.focus(), 'vl-small vl-hidden');
     this.body.append(ask.node, main);

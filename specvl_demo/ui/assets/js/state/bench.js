@@ -59,6 +59,7 @@ export class Bench extends Emitter {
   read = 0; // questions in them
   /** @type {string | undefined} */
   id;
+  opening = false; // a race, which the visitor awaits in Compare
   opened = ''; // what `bench --json` printed; empty for the recorded one
   /** What the server has folded. @type {any} */
   report = null;
@@ -145,7 +146,7 @@ export class Bench extends Emitter {
 
   /** @param {string} kind of question @param {string} name of a method */
   async openRace(kind, name) {
-    const { form, race, stage } = this.parts;
+    const { form, race, runner, stage } = this.parts;
     if (!this.id) {
       const { example, request } = this.like(kind, name);
       if (example) form.choose(example);
@@ -156,11 +157,22 @@ export class Bench extends Emitter {
       }
       return;
     }
-    const made = await stage.latest(this.call('bench_race', { bench: this.id, kind }));
-    if (!made?.lines) return;
+    this.opening = true;
+    const answer = this.call('bench_race', { bench: this.id, kind }).then((made) => made ?? {});
+    const made = await stage.latest(answer);
+    if (!made || !this.opening) return;
+    if (!made.lines) {
+      this.say(made.problem ?? (await runner.reason(COMPARE.notOpened)), true);
+      return;
+    }
     const { question, compared } = made;
     stage.show(trace.parse(made.lines), { source: 'recorded', question, compared }, true);
     race.setFocus(name);
+  }
+
+  /** Open no race that was wanted before the visitor went elsewhere. */
+  leave() {
+    this.opening = false;
   }
 
   /** The recorded race on a question of this kind, and what asks such a one.
@@ -209,7 +221,9 @@ export class Bench extends Emitter {
     const some = files.filter(({ name }) =>
       this.endings.some((ending) => name.toLowerCase().endsWith(ending)),
     );
-    this.files.push(...some);
+    // Questions take the place of others: a file that was mended is added again.
+    const before = questionFile(some) && questionFile(this.files);
+    this.files = [...this.files.filter((file) => file !== before), ...some];
     this.say('');
     const lines = await questionFile(this.files)?.text();
     this.read = lines?.split('\n').filter((text) => text.trim()).length ?? this.files.length;

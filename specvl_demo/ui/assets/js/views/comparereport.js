@@ -2,7 +2,7 @@
 
 import { Chart } from './chart.js';
 import { benchByDepth } from './charts.js';
-import { button, folded, h, headRow, refill, tableRow, term, thumbnail } from './dom.js';
+import { busily, button, folded, h, headRow, refill, tableRow, term, thumbnail } from './dom.js';
 import { Race } from '../state/race.js';
 import { pairOf } from '../state/request.js';
 import { COMPARE } from '../words/comparewords.js';
@@ -17,7 +17,11 @@ export function benchReport(bench, painter) {
   const more = folded('details.vl-card.vl-c-more', COMPARE.more, others);
   const save = (as, text, click) =>
     button(text, click, 'vl-secondary', { id: `vl-c-${as}`, sign: 'save' });
-  const rows = save('save', COMPARE.save, () => bench.save());
+  const rows = save(
+    'save',
+    COMPARE.save,
+    busily(() => bench.save()),
+  );
   const figure = (as) => save(as, COMPARE.figure[as], () => bench.saveFigure(as));
   const figures = h('div.vl-buttons', ['svg', 'pdf'].map(figure));
   const node = h('div.vl-stack');
@@ -81,7 +85,7 @@ function heatMap(rows, bench, open) {
     const range = interval && h('small', interval.map((end) => end.toFixed(2)).join('–'));
     const raced = () => bench.id || bench.like(kind, row.name).example;
     const title = kind && open && (raced() ? COMPARE.race : COMPARE.ask);
-    const opener = { title, click: () => open(kind, row.name) };
+    const opener = { title, click: busily(() => open(kind, row.name)) };
     const speed = fmt.times(x);
     const words = kind && open ? h('button.vl-plainbutton', opener, speed) : speed;
     const few = tokens < FEW && { class: 'vl-help', title: COMPARE.few(tokens, FEW) };

@@ -131,6 +131,9 @@ function actionButtons(bench) {
   bench.on('stopping', () => (halt.disabled = true));
   bench.on('progress', (part) => (progress.value = part));
   bench.on('restored', () => (onward.hidden = !bench.unfinished));
-  bench.on('say', ({ text, wrong }) => tell(status, text, wrong));
+  bench.on('say', ({ text, wrong }) => {
+    tell(status, text, wrong);
+    if (wrong) status.scrollIntoView({ block: 'nearest' });
+  });
   return [h('div.vl-buttons', go, halt, onward), progress, status];
 }

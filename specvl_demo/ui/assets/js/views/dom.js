@@ -52,6 +52,15 @@ export function button(text, fn, kind = 'vl-small', more = /** @type {any} */ ({
   return h('button', { class: kind, click: fn, ...props }, sign && icon(sign), text);
 }
 
+/** A listener of a button that looks busy until it is done. */
+export const busily =
+  (does) =>
+  async ({ currentTarget: pressed }) => {
+    pressed.ariaBusy = true;
+    await does();
+    pressed.ariaBusy = false;
+  };
+
 /** The text is said where one points at it. */
 export const iconButton = (sign, text, fn, kind = 'vl-tool') =>
   h('button', { class: kind, label: text, title: text, click: fn }, icon(sign));

@@ -34,6 +34,7 @@ export const COMPARE = {
   noQuestion: 'The form in Race is empty: ask something there first.',
   sending: 'Sending the questions.',
   notSent: 'The questions could not be sent. Try again.',
+  notOpened: 'The race could not be opened. Try again.',
   notSaved: 'The files could not be made. Try again.',
   cost: ({ answers, tokens, seconds }) =>
     seconds
@@ -60,7 +61,7 @@ export const COMPARE = {
   figure: { svg: 'Figure (SVG)', pdf: W.run.saveAs.pdf },
   unrecorded: 'No such race is recorded: Run asks this with this method.',
   about: (pair, settings) =>
-    `Asked of ${pair}, the pair chosen in Race, with ${settings.length ? `what was changed there: ${settings.join('; ')}` : 'its own settings'}. Drop a bench --json to see it.`,
+    `Asked of ${pair}, the pair chosen in Race, with ${settings.length ? `what was changed there: ${settings.join('; ')}` : 'its own settings'}. Drop a saved bench.json to open it.`,
   form: 'Or add a .jsonl file and its pictures. A line is {"question": "…", "images": ["file.jpg"]}, with an "answer" where a short one is right.',
   columns: {
     τ: W.track.tauHelp,

@@ -497,7 +497,7 @@ export const W = {
   start: {
     title: 'Watch a model answer twice',
     text: 'Pick an example, or add a picture and a question, and run the race.',
-    own: 'Your picture or clip is in the form: press Run the race.',
+    own: 'What you added is in the form: press Run the race.',
   },
   run: {
     recorded: 'Recorded race',
