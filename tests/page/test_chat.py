@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from specvl_demo.places import EXAMPLES
 from tests.contract.test_cli import FIELDS, RACE_FIELDS
 from tests.page.conftest import LIVE, note_sent, press, ready, reload
-from tests.page.test_files import PNG
+from tests.page.test_files import PNG, upload
 from tests.page.test_race import FINISHED, begin_long_run, choose, run_race
 
 
@@ -70,8 +70,7 @@ def test_a_picture_from_the_camera_or_why_there_is_none(opened, tmp_path: Path):
         "No camera could be used. Allow it for this page, or upload a picture."
     )
     opened.evaluate("() => { specvl.form.files.upload = () => Promise.reject(Error('gone')); }")
-    (tmp_path / "a.png").write_bytes(bytes.fromhex(PNG))
-    opened.locator("#vl-files").set_input_files(tmp_path / "a.png")
+    upload(opened, tmp_path / "a.png")
     expect(opened.locator(".vl-refused")).to_contain_text("a.png could not be uploaded.")
     expect(thumbs(opened)).to_have_count(1)
 
@@ -159,11 +158,10 @@ def test_another_question_or_none_is_asked_by_itself(opened):
 def test_a_new_picture_begins_a_new_conversation_unless_one_says_otherwise(opened, tmp_path: Path):
     """And without a picture none is carried along."""
     note_sent(opened)
-    (tmp_path / "new.png").write_bytes(bytes.fromhex(PNG))
     for keep in (False, True):
         choose(opened, "scene", 2)
         run_race(opened)
-        opened.locator("#vl-files").set_input_files(tmp_path / "new.png")
+        upload(opened, tmp_path / "new.png")
         if keep:
             opened.get_by_label("Ask as a follow-up").check()
         run_race(opened)

@@ -150,14 +150,23 @@ def test_parts_that_do_not_fit_are_refused_and_others_shared(opened):
     assert opened.evaluate("specvl.form.request.settings.custom.policy") == "beam"
 
 
+def upload(page, path: Path, content: bytes = bytes.fromhex(PNG)) -> None:
+    """Add a file to the question: a tiny picture, or what is none."""
+    path.write_bytes(content)
+    page.locator("#vl-files").set_input_files(path)
+
+
 def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
     """No picture, whatever its name: refused by name, in sight; a picture gets a thumbnail. What is
     missing of a question is tested in tests/js/form.test.js.
     """
-    (tmp_path / "notes.txt").write_text("hello")
-    opened.locator("#vl-files").set_input_files(tmp_path / "notes.txt")
     refused = opened.locator(".vl-refused")
-    expect(refused).to_contain_text("notes.txt was not added")
+
+    def refuse(name: str) -> None:
+        upload(opened, tmp_path / name, b"hello")
+        expect(refused).to_contain_text(f"{name} was not added")
+
+    refuse("notes.txt")
     opened.get_by_role("button", name="Remove scene.png").press("Enter")
     expect(opened.get_by_role("button", name="Upload")).to_be_focused()
     opened.locator("#vl-run").click()  # never without a picture that somebody meant to show
@@ -165,15 +174,10 @@ def test_uploads_are_checked_before_they_are_sent(opened, tmp_path: Path):
     assert not opened.evaluate("specvl.form.running")
     press(opened, "Remove notes.txt")
     expect(refused.locator("li")).to_have_count(0)
-    (tmp_path / "text.png").write_text("hello")
-    opened.locator("#vl-files").set_input_files(tmp_path / "text.png")
-    expect(refused).to_contain_text("text.png was not added")
-    picture = tmp_path / "b.png"
-    picture.write_bytes(bytes.fromhex(PNG))
-    opened.locator("#vl-files").set_input_files(picture)
+    refuse("text.png")
+    upload(opened, tmp_path / "b.png")
     expect(opened.locator(".vl-thumbs img")).to_have_attribute("alt", "b.png")
     expect(refused).to_have_text("")  # what came right replaces what was wrong
-    opened.locator("#vl-files").set_input_files(tmp_path / "text.png")
-    expect(refused).to_contain_text("text.png was not added")
+    refuse("text.png")
     run_race(opened)  # a picture that can be read is enough
     expect(refused.locator("li")).to_have_count(0)  # of what was not raced nothing is said
