@@ -95,7 +95,7 @@ Table = tuple[str, Rows, Sequence[str]]
 DECODING = {
     "method": "method",
     "speedup_vs_ar": "× our AR",
-    "speedup_about": "× our AR, in words",
+    "speedup_about": "× our AR, rough",
     "interval": "× our AR, 95 %",
     "tokens_per_s": "tokens/s",
     "tau": "τ",
@@ -133,10 +133,9 @@ LIBRARY = (
     " weights, with the library's dynamic cache."
 )
 BUSY = (
-    "The machine was busy: other programs used {share:.0f} % of it, so ratios of times (speedups,"
-    " their limits, costs in AR steps) are omitted, but for a speedup that is only about right;"
-    " tokens/s and ms are disturbed and do not tell which method is faster. Measure again when it"
-    " is idle."
+    "The machine was busy: other programs used {share:.0f} % of it. Limits and costs in AR steps are"
+    " left out; speedups are rough and may be far off; tokens/s and ms are disturbed and do not tell"
+    " which method is faster. Measure again when it is idle."
 )
 
 

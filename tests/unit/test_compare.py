@@ -106,10 +106,10 @@ def test_what_compares_times_is_rough_where_the_machine_was_busy():
     assert busy["by_kind"]["where"] == {"tau": 3.0, "speedup_vs_ar": None}  # above τ
     assert busy["tau"] == 2.0 == busy["tokens_per_s"]
     shown = report.page_of(report.hide_disturbed(told))
-    assert "but for a speedup that is only about right" in shown.before[-1]
+    assert "speedups are rough and may be far off" in shown.before[-1]
     assert shown.after[1:] == [report.provenance_line(machine)]  # behind its settings
     named = {column for _, _, columns in shown.tables for column in columns}
-    assert {"tokens/s, disturbed", "first token, ms, disturbed", "× our AR, in words"} <= named
+    assert {"tokens/s, disturbed", "first token, ms, disturbed", "× our AR, rough"} <= named
     assert not named & {"tokens/s", *(report.HEADS.get(key, key) for key in report.COMPARED)}
     assert "limit:" not in "".join(shown.before)
     assert "others used 60 % of the machine" in report.provenance_line(machine)
