@@ -133,9 +133,9 @@ LIBRARY = (
     " weights, with the library's dynamic cache."
 )
 BUSY = (
-    "The machine was busy: other programs used {share:.0f} % of it. Limits and costs in AR steps are"
-    " left out; speedups are rough and may be far off; tokens/s and ms are disturbed and do not tell"
-    " which method is faster. Measure again when it is idle."
+    "The machine was busy: other programs used {share:.0f} % of it. Limits and costs in AR steps"
+    " are left out; speedups are rough and may be far off; tokens/s and ms are disturbed and do not"
+    " tell which method is faster. Measure again when it is idle."
 )
 
 
