@@ -119,7 +119,7 @@ export function filePicker(text, onfiles, props) {
   return [button(text, () => input.click(), kind, { sign, title }), input];
 }
 
-/** Offer a file. An SVG named .pdf is printed instead: browsers save that as PDF, and no library is needed. */
+/** Offer a file. An SVG named .pdf is printed instead: browsers save that as PDF, without a library. */
 export function download(name, content, type = 'application/jsonl') {
   if (name.endsWith('.pdf')) {
     print(content);

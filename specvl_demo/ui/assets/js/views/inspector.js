@@ -58,8 +58,7 @@ export function inspector(race, painter, names) {
     refill(head, parts.head);
     refill(body, current ? [...parts.body, hint()] : parts.body);
   };
-  race.on('reset select focus', () => painter.now(draw));
-  race.on('head round', () => painter.affordably(draw));
+  painter.followRound(race, draw);
   draw();
   return node;
 }

@@ -98,6 +98,12 @@ export class Painter {
     this.add(this.heavy, fn);
   }
 
+  /** What shows a round of the race: in the next frame where the visitor chose it. */
+  followRound(race, draw) {
+    race.on('reset round head end begin', () => this.affordably(draw));
+    race.on('select focus', () => this.now(draw));
+  }
+
   add(batch, fn) {
     batch.fns.add(fn);
     this.requestFrame();

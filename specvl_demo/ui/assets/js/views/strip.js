@@ -50,8 +50,7 @@ export function strip(race, painter) {
     current.setAttribute('width', Math.max(0, (ends[index] ?? left) - left));
     if (box.scrollWidth > width) box.scrollLeft = left - width / 2;
   };
-  race.on('reset round head end begin', () => painter.affordably(draw));
-  race.on('select focus', () => painter.now(draw));
+  painter.followRound(race, draw);
   new ResizeObserver(() => painter.now(draw)).observe(box);
   return node;
 }

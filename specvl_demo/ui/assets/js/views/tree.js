@@ -56,11 +56,8 @@ export class TreeView {
     this.box = h('div.vl-tree-box', props, this.svg);
     const head = h('header', h('h2', term(title, help)), this.facts, this.turn);
     this.node = h('section.vl-card.vl-tree-card', head, this.box);
-    race.on('reset round head end begin', (_, type) => {
-      if (type === 'end') this.drawn = null; // only now is the last token known to end the answer
-      painter.affordably(this.draw);
-    });
-    race.on('select focus', () => painter.now(this.draw));
+    race.on('end', () => (this.drawn = null)); // only now is the last token known to end the answer
+    painter.followRound(race, this.draw);
     new ResizeObserver(() => {
       this.drawn = null;
       painter.now(this.draw);
