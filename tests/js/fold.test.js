@@ -183,6 +183,15 @@ test('the fastest lane is pointed at, unless the visitor chose another', () => {
   }
 });
 
+test('of a stopped race a lane is pointed at that wrote something', () => {
+  const race = compared([lane([{ own: 'x' }], null, 'ar'), lane([], null, 'tabed'), lane([{ own: 'x' }], null, 'sage')]);
+  race.meta.compared.cut = 'Stopped.';
+  for (const { name } of race.list) race.lanes.get(name).close({ stop: 'cancelled' });
+  race.setFocus('tabed', false);
+  point(race);
+  assert.equal(race.focused.name, 'sage');
+});
+
 test('a comparison shows only depths that a tenth of the rounds can have reached', () => {
   const rows = [{ method: 'TABED', colour: 1, accepted_by_depth: [0.5, 0.5, 0.3, 1] }];
   const { legend, note } = benchByDepth({ report: { rows } }).build(null, { lanes: [] });

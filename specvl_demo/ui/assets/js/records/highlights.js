@@ -22,14 +22,18 @@ export const drafterInWords = (lane) =>
     ? W.headline.model
     : W.headline.rule;
 
-/** Select the best lane's most instructive token, unless the visitor chose. @param {Race} race */
+/** Select the best lane's most instructive token, unless the visitor chose; if the race was stopped, that of the
+ *  first lane that wrote. @param {Race} race */
 export function point(race) {
   if (race.selected) return;
-  if (!race.chosen) race.setFocus(best(race)?.name, false);
+  if (!race.chosen) race.setFocus((best(race) ?? race.rivals.find(wrote))?.name, false);
   const lane = race.focused;
   const token = lane && instructive(lane);
   if (lane && token !== null) race.select({ lane: lane.name, token });
 }
+
+/** @param {Lane} lane */
+const wrote = ({ rounds }) => rounds.length > 0;
 
 /** The token where the drafter was surest of something else. @param {Lane} lane */
 export function instructive(lane) {

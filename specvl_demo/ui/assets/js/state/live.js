@@ -122,6 +122,7 @@ export class Live extends Emitter {
     form.say(failure ?? ended, failure !== null);
     if (!written && failure === null) stage.tell(`${W.run.unbegun} ${stage.notice.text}`.trim());
     else stage.offerNext();
+    if (stopped) point(race);
     if (!written || failure !== null || stopped) return;
     this.emit('over');
     this.lookBack(pace);
