@@ -3,7 +3,6 @@
 
 const SHARE = 0.1; // of the main thread, for a chart
 const SHORTEST_MS = 200; // between two drawings of a chart
-const LONGEST_MS = 480;
 const PATIENCE_MS = 150; // how long a chart gives way to text
 
 /** Drawings that are asked for; after them the next of their kind wait. */
@@ -142,8 +141,7 @@ export class Painter {
     next.dirty = false;
     next.draw();
     const cost = performance.now() - start;
-    const wait = Math.min(LONGEST_MS, Math.max(SHORTEST_MS, cost / SHARE));
-    next.due = now + Math.max(wait, this.heavy.wait);
+    next.due = now + Math.max(SHORTEST_MS, cost / SHARE, this.heavy.wait);
   }
 
   sleepUntilDue(now) {

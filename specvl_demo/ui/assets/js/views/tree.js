@@ -220,7 +220,6 @@ export class TreeView {
     this.box.ariaLabel = W.tree.say(round.index, drafted - 1, tokens);
   }
 
-  /** A diamond for the target's own token, else a circle as large as it is likely. */
   drawNode(i, own, p, title) {
     const [x, y] = this.spots[i];
     const shape = own
@@ -340,13 +339,11 @@ const short = (text, most) => shown(text.length > most ? `${text.slice(0, most -
 const textAt = (role, x, y, text) =>
   svg(`text.${role}`, { x: x.toFixed(1), y: y.toFixed(1) }, text);
 
-/** Beside a leaf, above a node that has children. */
 function label(x, y, text, inner, high) {
   const above = high ? -20 : -7;
   return textAt('word', x + (inner ? 3 : 8), y + (inner ? above : 3.5), text);
 }
 
-/** Behind a leaf's text, below a node that has children. */
 const chanceLabel = (x, y, p, text, inner) =>
   inner
     ? textAt('chance', x - 8, y + 16, fmt.prob(p))

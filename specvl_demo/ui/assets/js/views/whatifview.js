@@ -120,7 +120,6 @@ function makeBar(name) {
   return { node, draw };
 }
 
-/** As blocks: guessed tokens green, the target's own blue. */
 function drawRounds(node, rounds) {
   const wide = (n) => ({ style: { 'flex-grow': n } });
   const block = ({ kept }) =>
