@@ -17,10 +17,11 @@ from tests.page.test_race import FINISHED, begin_long_run, choose, drawn, finish
 def test_the_landing_race_is_played_once_and_then_nothing_moves(opened):
     """Nothing touched: a labelled race of eight seconds, told as stretched; then all is still."""
     opened.emulate_media(reduced_motion="no-preference")
-    reload(opened)
+    opened.reload(wait_until="commit")
     # At one moment: from here on it takes long.
     opened.wait_for_function(
-        "document.querySelectorAll('.vl-text .tk').length > 30 && (specvl.race.slower *= 100)"
+        "window.specvl?.ready && document.querySelectorAll('.vl-text .tk').length > 30"
+        " && (specvl.race.slower *= 100)"
     )
     badge = opened.locator(".vl-race-head .vl-badge")
     expect(badge).to_have_text("Recorded race")
