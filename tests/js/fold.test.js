@@ -243,4 +243,6 @@ test('what disturbed lanes is told once: the clearest beside the chart, in the s
   const told = sentenceOf(race);
   assert.match(told, /about 1\.3× slower to write; timing disturbed by 0\.3/);
   assert.doesNotMatch(told, /fastest|timing disturbed.*timing disturbed/);
+  lanes.sage.doubt = null;
+  assert.equal(speedup.build(race, { lanes: [] }).note, 'Speedup of TABED only rough: timing disturbed by 0.8.');
 });

@@ -58,11 +58,9 @@ export const speedup = {
     const shown = rivals.filter((lane) => timed(doubt(race, lane)));
     const without = rivals.filter((lane) => !shown.includes(lane));
     const lines = shown.map((lane) => runningSpeedup(race, lane, colours)).filter(Boolean);
-    if (!lines.length) {
-      const titles = (lanes) => (reasons.length > 1 ? lanes.map((l) => l.title) : []);
-      const note = reasons.map(([why, lanes]) => noSpeedup(why, titles(lanes))).join(' ');
-      return { note: note || W.charts.later };
-    }
+    const titles = (lanes) => (lanes.length < rivals.length ? lanes.map((l) => l.title) : []);
+    const note = reasons.map(([why, lanes]) => noSpeedup(why, titles(lanes))).join(' ');
+    if (!lines.length) return { note: note || W.charts.later };
     const unknown = (lane) => ({
       name: W.charts.without(lane.title),
       help: noSpeedup(doubt(race, lane)),
@@ -72,7 +70,7 @@ export const speedup = {
     return {
       traces: lines.map((line) => lineTrace(line)),
       legend: [...lines, ...without.map(unknown)],
-      note: reasons.map(([why]) => noSpeedup(why)).join(' '),
+      note,
       xmax: Math.max(0.2, ...lines.map(({ x }) => x.at(-1))),
       xend: ended ? Math.max(...shown.map((lane) => lane.totalsAfter(Infinity).clock_s)) : null,
       ymax: ceilTo(1.1 * Math.max(1.8, ...lines.flatMap(({ y }) => y)), 1),
