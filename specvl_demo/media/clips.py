@@ -35,16 +35,16 @@ Frame = tuple[np.ndarray, float]
 """A picture, and the seconds at which it is shown."""
 
 
-def check(width: int, height: int, n_frames: int, duration_s: float | None, limits: Limits) -> None:
+def check(width: int, height: int, n_frames: int, duration_s: float | None) -> None:
     """Refuse by what the container declares, before a frame is decoded."""
-    check_size(width, height, limits)
-    if n_frames > limits.max_clip_frames:
+    check_size(width, height)
+    if n_frames > Limits.max_clip_frames:
         raise MediaError(
-            f"{NAME} declares {n_frames} frames; at most {limits.max_clip_frames} are accepted."
+            f"{NAME} declares {n_frames} frames; at most {Limits.max_clip_frames} are accepted."
         )
-    if duration_s is not None and duration_s > limits.max_clip_s:
+    if duration_s is not None and duration_s > Limits.max_clip_s:
         raise MediaError(
-            f"{NAME} lasts {duration_s:.0f} seconds; at most {limits.max_clip_s:.0f} are accepted."
+            f"{NAME} lasts {duration_s:.0f} seconds; at most {Limits.max_clip_s:.0f} are accepted."
         )
 
 
@@ -117,7 +117,7 @@ class StreamInfo(NamedTuple):
     curve: Curve | None
 
 
-def probe(source: ReadableFile, limits: Limits) -> StreamInfo:
+def probe(source: ReadableFile) -> StreamInfo:
     """Check what the container declares, with OpenCV, and read the times of its packets.
 
     Raises MediaError beyond the limits.
@@ -139,9 +139,9 @@ def probe(source: ReadableFile, limits: Limits) -> StreamInfo:
         aspect = 1 / aspect
     rate = fps if math.isfinite(fps) and 0 < fps < 1000 else None
     n_frames = int(count) if math.isfinite(count) and count > 0 else 0
-    check(*stretched(width, height, aspect), n_frames, n_frames / rate if rate else None, limits)
+    check(*stretched(width, height, aspect), n_frames, n_frames / rate if rate else None)
     codec = int(video.get(cv2.CAP_PROP_FOURCC)).to_bytes(4, "little").decode("latin-1")
-    times = repair_times(sorted(_frame_times(video, limits)), n_frames / rate if rate else None)
+    times = repair_times(sorted(_frame_times(video)), n_frames / rate if rate else None)
     source.seek(0)
     head = source.read(HEAD)
     depth = int(video.get(cv2.CAP_PROP_CODEC_PIXEL_FORMAT)) >> 24
@@ -150,7 +150,7 @@ def probe(source: ReadableFile, limits: Limits) -> StreamInfo:
     return StreamInfo(codec, times, rate, aspect, curve)
 
 
-def shown_times(source: ReadableFile, times: list[float], limits: Limits) -> list[float]:
+def shown_times(source: ReadableFile, times: list[float]) -> list[float]:
     """Return when each frame that a player shows begins: the times of the packets, unless an edit
     list hides some of them, which is seen from the last one and makes the clip be read through.
     """
@@ -161,10 +161,10 @@ def shown_times(source: ReadableFile, times: list[float], limits: Limits) -> lis
     reached = video.set(cv2.CAP_PROP_POS_MSEC, moment) and video.grab()
     if reached and video.get(cv2.CAP_PROP_POS_MSEC) > moment - EDIT_MS:
         return times
-    return repair_times(list(_frame_times(open_clip(source), limits)), None) or times
+    return repair_times(list(_frame_times(open_clip(source))), None) or times
 
 
-def _frame_times(video: VideoCapture, limits: Limits) -> Iterator[float]:
+def _frame_times(video: VideoCapture) -> Iterator[float]:
     """Yield the seconds of all that can be grabbed, frames or packets."""
     import cv2
 
@@ -172,8 +172,8 @@ def _frame_times(video: VideoCapture, limits: Limits) -> Iterator[float]:
     while video.grab():
         yield video.get(cv2.CAP_PROP_POS_MSEC) / 1000
         seen += 1
-        if seen > limits.max_clip_frames:
-            raise MediaError(f"{NAME} has more than {limits.max_clip_frames} frames, the limit.")
+        if seen > Limits.max_clip_frames:
+            raise MediaError(f"{NAME} has more than {Limits.max_clip_frames} frames, the limit.")
 
 
 def _extradata(video: VideoCapture) -> bytes:
@@ -202,9 +202,7 @@ def hdr_curve(stored: bytes, head: bytes) -> Curve | None:
     return None
 
 
-def read_by_opencv(
-    source: ReadableFile, times: list[float], n: int, limits: Limits
-) -> tuple[list[Frame], int]:
+def read_by_opencv(source: ReadableFile, times: list[float], n: int) -> tuple[list[Frame], int]:
     """Return n frames, and the number of all, of a clip whose packets have these times.
 
     A clip of up to READ_THROUGH frames is read from end to end, and once more if it has another
@@ -212,21 +210,21 @@ def read_by_opencv(
     """
     if len(times) > READ_THROUGH:
         return _seek_frames(source, times, choose_frames(times, n)), len(times)
-    frames, seen = _read_through(source, choose_frames(times, n), limits)
+    frames, seen = _read_through(source, choose_frames(times, n))
     if len(seen) != len(times):
         times = repair_times(seen, None)
-        frames, seen = _read_through(source, choose_frames(times, n), limits)
+        frames, seen = _read_through(source, choose_frames(times, n))
     return frames, len(seen)
 
 
 def _read_through(
-    source: ReadableFile, moments: Sequence[tuple[int, float]], limits: Limits
+    source: ReadableFile, moments: Sequence[tuple[int, float]]
 ) -> tuple[list[Frame], list[float]]:
     """Return the frames of the moments, and the times of all."""
     pictures: dict[int, np.ndarray | None] = dict.fromkeys(frame for frame, _ in moments)
     video = open_clip(source)
     times = []
-    for number, at in enumerate(_frame_times(video, limits)):
+    for number, at in enumerate(_frame_times(video)):
         times.append(at)
         if number in pictures:
             pictures[number] = _retrieve_frame(video)
@@ -277,16 +275,14 @@ def read_by_decord(source: ReadableFile, times: list[float], n: int) -> tuple[li
         return [], 0
 
 
-def read_by_pillow(
-    image: Image.Image, n: int, limits: Limits
-) -> tuple[list[Frame], int, float | None]:
+def read_by_pillow(image: Image.Image, n: int) -> tuple[list[Frame], int, float | None]:
     """Return n frames of an animation, whose times are sums of delays, the number of all, and the
     duration.
     """
     n_source = getattr(image, "n_frames", 1)
     if n_source < 2:
         raise MediaError(f"{NAME} is a still picture, not a clip: send it as `image`.")
-    check(*image.size, n_source, None, limits)
+    check(*image.size, n_source, None)
     # Mostly all delays are equal; otherwise it is read again.
     frames_read = {frame for frame, _ in choose_frames(range(n_source), n)}
     while True:
@@ -295,7 +291,7 @@ def read_by_pillow(
         clock_s = 0.0
         for index in range(n_source):
             image.seek(index)
-            check_size(*image.size, limits)  # a frame of a GIF may be larger than the first
+            check_size(*image.size)  # a frame of a GIF may be larger than the first
             image.load()  # WebP has a frame's duration only once it is decoded
             if index in frames_read:
                 pictures[index] = np.asarray(to_rgb(image))
@@ -308,17 +304,17 @@ def read_by_pillow(
     return frames, n_source, clock_s or None
 
 
-def read_clip(source: BinaryIO, decoder: str, n: int, limits: Limits) -> tuple[dict, list]:
+def read_clip(source: BinaryIO, decoder: str, n: int) -> tuple[dict, list]:
     """Return the header of a clip and n of its frames, by the decoder of this name."""
     readable = ReadableFile(source)
-    stream = probe(readable, limits)
-    table = shown_times(readable, stream.times, limits)
+    stream = probe(readable)
+    table = shown_times(readable, stream.times)
     frames: list[Frame] = []
     # decord takes every clip's colours for those of BT.601, which HDR's are not.
     if decoder == "decord" and stream.curve is None:
         frames, n_source = read_by_decord(readable, table, n)
     if not frames:
-        frames, n_source = read_by_opencv(readable, table, n, limits)
+        frames, n_source = read_by_opencv(readable, table, n)
     if not frames:
         cause = "is AV1, which"
         if stream.codec != "AV01":
@@ -328,7 +324,7 @@ def read_clip(source: BinaryIO, decoder: str, n: int, limits: Limits) -> tuple[d
             " -c:v libx264 -pix_fmt yuv420p OUT.mp4)."
         )
     duration_s = n_source / stream.rate if stream.rate else None
-    return pack_clip(frames, n_source, duration_s, limits, stream.aspect, stream.curve)
+    return pack_clip(frames, n_source, duration_s, stream.aspect, stream.curve)
 
 
 def stretched(width: int, height: int, aspect: float) -> tuple[int, int]:
@@ -340,7 +336,6 @@ def pack_clip(
     frames: list[Frame],
     n_source: int,
     duration_s: float | None,
-    limits: Limits,
     aspect: float = 1.0,
     curve: Curve | None = None,
 ) -> tuple[dict, list]:
@@ -349,8 +344,8 @@ def pack_clip(
     height, width = frames[0][0].shape[:2]
     # Now with the real values.
     longest = max(times[-1], duration_s or 0.0)
-    check(*stretched(width, height, aspect), n_source, longest, limits)
-    side = limits.max_frame_side
+    check(*stretched(width, height, aspect), n_source, longest)
+    side = Limits.max_frame_side
     return {"times_s": times}, [shrink_frame(frame, side, aspect, curve) for frame, _ in frames]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import unicodedata
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -18,19 +17,18 @@ class MediaError(ValueError):
     """A picture or clip that cannot be used; the message is a sentence for its sender."""
 
 
-@dataclass(frozen=True)
 class Limits:
     """What is accepted of a file; how many files a question may have is told in `question`."""
 
-    max_bytes: int = 64 * 2**20  # of one file
-    max_pixels: int = 25_000_000  # of one picture, or of one frame of a clip
-    max_jpeg_pixels: int = 178_000_000  # of one that is read at a part of its size, as Pillow opens
-    max_aspect: int = 100  # longer side over shorter side; a thinner picture vanishes when resized
-    max_scans: int = 100  # of a JPEG over its pixels: cameras write 1, progressive files about 10
-    max_clip_s: float = 600.0
-    max_clip_frames: int = 40_000  # declared by the container: ten minutes at 60 a second, and some
-    max_frame_side: int = 1280  # sampled frames are shrunk to this before they leave the decoder
-    decode_s: float = 30.0  # wall time for all files of one request, hard
+    max_bytes = 64 * 2**20  # of one file
+    max_pixels = 25_000_000  # of one picture, or of one frame of a clip
+    max_jpeg_pixels = 178_000_000  # of one that is read at a part of its size, as Pillow opens
+    max_aspect = 100  # longer side over shorter side; a thinner picture vanishes when resized
+    max_scans = 100  # of a JPEG over its pixels: cameras write 1, progressive files about 10
+    max_clip_s = 600.0
+    max_clip_frames = 40_000  # declared by the container: ten minutes at 60 a second, and some
+    max_frame_side = 1280  # sampled frames are shrunk to this before they leave the decoder
+    decode_s = 30.0  # wall time for all files of one request, hard
 
 
 class MediaFile(NamedTuple):
@@ -120,7 +118,7 @@ def name_in_words(path: AnyPath) -> str:
     return f"{name[: _NAME_CHARACTERS // 2]}…{name[-_NAME_CHARACTERS // 2 + 1 :]}"
 
 
-def examine_file(path: AnyPath, limits: Limits) -> tuple[Path, str | None]:
+def examine_file(path: AnyPath) -> tuple[Path, str | None]:
     """Return a regular file within the byte limit, and its format; anything else is not opened."""
     if str(path).startswith(("http://", "https://")):
         raise MediaError(f"{name_in_words(path)} is an address: download the file first.")
@@ -132,8 +130,8 @@ def examine_file(path: AnyPath, limits: Limits) -> tuple[Path, str | None]:
             raise MediaError(f"{name} is not a file.")
         if info.st_size == 0:
             raise MediaError(f"{name} is empty.")
-        if info.st_size > limits.max_bytes:
-            raise MediaError(f"{name} is larger than {limits.max_bytes / 2**20:.0f} MB, the limit.")
+        if info.st_size > Limits.max_bytes:
+            raise MediaError(f"{name} is larger than {Limits.max_bytes / 2**20:.0f} MB, the limit.")
         with path.open("rb") as file:
             return path, sniff_format(file.read(HEAD_BYTES))
     except FileNotFoundError:
@@ -145,17 +143,17 @@ def examine_file(path: AnyPath, limits: Limits) -> tuple[Path, str | None]:
         raise MediaError(f"{name} cannot be read: {reason}.") from None
 
 
-def check_size(width: int, height: int, limits: Limits) -> None:
+def check_size(width: int, height: int) -> None:
     """Raise MediaError if a declared size in pixels is beyond the limits."""
     if width < 1 or height < 1:
         raise MediaError(f"{NAME} declares a size of {width}×{height} pixels.")
-    if width * height > limits.max_pixels:
+    if width * height > Limits.max_pixels:
         raise MediaError(
-            f"{NAME} has {width}×{height} pixels; at most {limits.max_pixels / 1e6:.0f} million are"
+            f"{NAME} has {width}×{height} pixels; at most {Limits.max_pixels / 1e6:.0f} million are"
             " accepted."
         )
-    if max(width, height) > limits.max_aspect * min(width, height):
+    if max(width, height) > Limits.max_aspect * min(width, height):
         raise MediaError(
             f"{NAME} is {width}×{height} pixels, too thin for a model: the longer side may be at"
-            f" most {limits.max_aspect} times the other."
+            f" most {Limits.max_aspect} times the other."
         )

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -95,23 +94,20 @@ _KEPT = (
 _QUIET = {"OPENCV_LOG_LEVEL": "SILENT", "OMP_NUM_THREADS": "1"}
 
 
-def load_files(
-    files: Sequence[MediaFile], n_frames: int = 8, limits: Limits | None = None
-) -> list[Visual]:
+def load_files(files: Sequence[MediaFile], n_frames: int = 8) -> list[Visual]:
     """Return the pictures and clips of one request.
 
     Pictures are upright RGB, of an animation the first frame; of every clip, `n_frames` uniformly
     sampled frames, or all if it has fewer. MediaError also if the decoder crashes, or runs out of
-    memory or of `limits.decode_s` seconds.
+    memory or of `Limits.decode_s` seconds.
     """
-    limits = limits or Limits()
-    items = [_check_file(file.path, file.want, limits) for file in files]
-    return _decode_files(items, n_frames, limits) if items else []
+    items = [_check_file(file.path, file.want) for file in files]
+    return _decode_files(items, n_frames) if items else []
 
 
-def _check_file(path: places.AnyPath, want: Want, limits: Limits) -> Item:
+def _check_file(path: places.AnyPath, want: Want) -> Item:
     """Check that the file's first bytes match what it was sent as."""
-    path, kind = examine_file(path, limits)
+    path, kind = examine_file(path)
     name = name_in_words(path.name)
     if kind not in PICTURE_FORMATS and kind not in CLIP_FORMATS:
         named = f"is {kind.rstrip('?')}, which is not supported" if kind else None
@@ -124,8 +120,8 @@ def _check_file(path: places.AnyPath, want: Want, limits: Limits) -> Item:
     return path, kind, want
 
 
-def _decode_files(items: Sequence[Item], n_frames: int, limits: Limits) -> list[Visual]:
-    """Decode these files in one process, which is killed after `limits.decode_s` seconds."""
+def _decode_files(items: Sequence[Item], n_frames: int) -> list[Visual]:
+    """Decode these files in one process, which is killed after `Limits.decode_s` seconds."""
     decoder = _clip_decoder(items)
     first = name_in_words(items[0][0].name)
     job = {
@@ -134,7 +130,6 @@ def _decode_files(items: Sequence[Item], n_frames: int, limits: Limits) -> list[
             for path, kind, want in items
         ],
         "n_frames": n_frames,
-        "limits": asdict(limits),
     }
     try:
         child = subprocess.Popen(
@@ -153,9 +148,9 @@ def _decode_files(items: Sequence[Item], n_frames: int, limits: Limits) -> list[
             with _kill_after(START_S, child) as late:
                 _start_decoder(child, job, first, late)
             slowness = (time.monotonic() - began) / USUAL_START_S
-            limits = replace(limits, decode_s=limits.decode_s * min(max(1.0, slowness), SLOWEST))
-            with _kill_after(limits.decode_s, child) as late:
-                return [_read_result(child, item, n_frames, limits, late) for item in items]
+            seconds = Limits.decode_s * min(max(1.0, slowness), SLOWEST)
+            with _kill_after(seconds, child) as late:
+                return [_read_result(child, item, n_frames, seconds, late) for item in items]
         finally:
             child.kill()  # before waiting for it: an error need not wait for the remaining files
 
@@ -225,9 +220,11 @@ def _send_job(pipe: IO[bytes], job: bytes) -> None:
 
 
 def _read_result(
-    child: subprocess.Popen[bytes], item: Item, n_frames: int, limits: Limits, late: threading.Event
+    child: subprocess.Popen[bytes], item: Item, n_frames: int, seconds: float, late: threading.Event
 ) -> Visual:
-    """Read the next file's result from its decoder: a header line, then its pixels."""
+    """Read the next file's result from its decoder: a header line, then its pixels. seconds: After
+    which all files are late.
+    """
     path, kind, _ = item
     name = name_in_words(path.name)
     pipe = child.stdout
@@ -239,7 +236,7 @@ def _read_result(
     if header.error is not None:
         raise MediaError(printable(header.error)[:_SAID].replace(NAME, name))
     frames: list[Image.Image] = []
-    if _is_believable(header, item, n_frames, limits):
+    if _is_believable(header, item, n_frames):
         for width, height in header.sizes:
             pixels = pipe.read(width * height * 3)
             if len(pixels) < width * height * 3:
@@ -247,7 +244,7 @@ def _read_result(
                 break
             frames.append(Image.frombytes("RGB", (width, height), pixels))
     if late.is_set():
-        raise MediaError(f"{name} took longer than {limits.decode_s:.0f} seconds to decode.")
+        raise MediaError(f"{name} took longer than {seconds:.0f} seconds to decode.")
     if not frames:
         raise MediaError(NO_ANSWER[_was_killed(child)].format(name=name, kind=kind))
     times = header.times_s
@@ -264,18 +261,18 @@ def _was_killed(child: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def _is_believable(header: DecoderHeader, item: Item, n_frames: int, limits: Limits) -> bool:
+def _is_believable(header: DecoderHeader, item: Item, n_frames: int) -> bool:
     """Whether a decoder, which a file may have taken over, answers within the limits: by one
     picture, or at most `n_frames` small frames with a time each.
     """
     (_, kind, want), sizes, times = item, header.sizes, header.times_s
     if times is None:
         whole = want != "clip" and kind in PICTURE_FORMATS and len(sizes) == 1
-        return whole and math.prod(sizes[0]) <= limits.max_pixels
+        return whole and math.prod(sizes[0]) <= Limits.max_pixels
     return (
         want != "picture"
         and kind in CLIP_FORMATS
         and 1 <= len(times) == len(sizes) <= n_frames
-        and all(at <= limits.max_clip_s for at in times)
-        and all(side <= limits.max_frame_side for size in sizes for side in size)
+        and all(at <= Limits.max_clip_s for at in times)
+        and all(side <= Limits.max_frame_side for size in sizes for side in size)
     )

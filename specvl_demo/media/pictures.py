@@ -60,23 +60,23 @@ def to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def open_picture(data: bytes, kind: str, limits: Limits) -> Image.Image:
+def open_picture(data: bytes, kind: str) -> Image.Image:
     """Open a file of this format: header and size are checked, but no pixel is decoded."""
     if kind == "AVIF" and not features.check("avif"):
         raise MediaError(f"{NAME} is AVIF, which this machine cannot decode: send PNG or JPEG.")
     # Each pass costs as much as the whole picture and may be a few bytes long.
-    if kind == "JPEG" and (n_scans := count_scans(data)) > limits.max_scans:
+    if kind == "JPEG" and (n_scans := count_scans(data)) > Limits.max_scans:
         raise MediaError(
             f"{NAME} is encoded in {n_scans} passes over its pixels; at most"
-            f" {limits.max_scans} are accepted."
+            f" {Limits.max_scans} are accepted."
         )
     image = Image.open(io.BytesIO(data), formats=(kind.upper(),))
     width, height = image.size
-    if kind == "JPEG" and limits.max_pixels < width * height <= limits.max_jpeg_pixels:
+    if kind == "JPEG" and Limits.max_pixels < width * height <= Limits.max_jpeg_pixels:
         # Telephones write 48 million pixels and more; a JPEG can be read at a part of its size.
-        part = next(n for n in (2, 4, 8) if width * height <= n**2 * limits.max_pixels or n == 8)
+        part = next(n for n in (2, 4, 8) if width * height <= n**2 * Limits.max_pixels or n == 8)
         image.draft(image.mode, (width // part, height // part))
-    check_size(*image.size, limits)
+    check_size(*image.size)
     return image
 
 

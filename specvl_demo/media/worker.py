@@ -50,23 +50,23 @@ def limit_resources(cpu_s: float) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
-def decode_item(item: dict, source: BinaryIO, n: int, limits: Limits) -> tuple[dict, list]:
+def decode_item(item: dict, source: BinaryIO, n: int) -> tuple[dict, list]:
     """Return a file's header and its pictures; those of a clip have their `times_s`."""
     kind = item["kind"]
     want = item["want"]
     if kind in PICTURE_FORMATS:
         data = source.read()
-        image = pictures.open_picture(data, kind, limits)
+        image = pictures.open_picture(data, kind)
         if want == "any" and kind in CLIP_FORMATS and getattr(image, "is_animated", False):
             want = "clip"
         if want == "clip":
-            return clips.pack_clip(*clips.read_by_pillow(image, n, limits), limits)
+            return clips.pack_clip(*clips.read_by_pillow(image, n))
         try:
             return {}, [pictures.decode_picture(image)]
         except OSError:
-            image = pictures.open_picture(data, kind, limits)
+            image = pictures.open_picture(data, kind)
             return {"incomplete": True}, [pictures.decode_incomplete(image, kind)]
-    header, frames = clips.read_clip(source, item["clips"], n, limits)
+    header, frames = clips.read_clip(source, item["clips"], n)
     if kind == "AVI":  # of its end FFmpeg prints nothing; a stream's writer leaves the size open
         source.seek(4)
         declared = int.from_bytes(source.read(4), "little")
@@ -74,11 +74,11 @@ def decode_item(item: dict, source: BinaryIO, n: int, limits: Limits) -> tuple[d
     return header, frames
 
 
-def write_result(item: dict, source: BinaryIO, heard: int, n: int, limits: Limits) -> None:
+def write_result(item: dict, source: BinaryIO, heard: int, n: int) -> None:
     """Write a file's header and pixels. heard: Where what the decoders print is read."""
     images: list[Image.Image] = []
     try:
-        header, images = decode_item(item, source, n, limits)
+        header, images = decode_item(item, source, n)
         with contextlib.suppress(BlockingIOError):
             noted = os.read(heard, 2**16)
             if b"ended prematurely" in noted or b"partial file" in noted:  # of WebM, of MP4
@@ -89,7 +89,7 @@ def write_result(item: dict, source: BinaryIO, heard: int, n: int, limits: Limit
     except MediaError as refusal:
         header = {"error": str(refusal)}
     except Image.DecompressionBombError:  # from Pillow, before the size could be checked
-        size = f"{limits.max_pixels / 1e6:.0f} million pixels"
+        size = f"{Limits.max_pixels / 1e6:.0f} million pixels"
         header = {"error": f"{NAME} declares far more than {size}, the limit."}
     except MemoryError:
         size = f"{MEMORY_BYTES / 2**30:.0f} GB"
@@ -125,9 +125,8 @@ def main() -> NoReturn:
     Ends at once, also when standard input closes early: decoders may hang in their own clean-up.
     """
     job = json.loads(sys.stdin.buffer.readline())
-    limits = Limits(**job["limits"])
     # Decoders compute on several cores, so that a file may take more than the time on the clock.
-    limit_resources(SLOWEST * limits.decode_s * len(job["items"]))
+    limit_resources(SLOWEST * Limits.decode_s * len(job["items"]))
     with contextlib.ExitStack() as files:
         sources = [files.enter_context(Path(item["path"]).open("rb")) for item in job["items"]]
         load_decoders(job["items"])
@@ -139,7 +138,7 @@ def main() -> NoReturn:
         threading.Thread(target=_exit_with_parent, daemon=True).start()
         os.write(1, READY)
         for item, source in zip(job["items"], sources):
-            write_result(item, source, heard, job["n_frames"], limits)
+            write_result(item, source, heard, job["n_frames"])
     os._exit(0)
 
 

@@ -44,8 +44,8 @@ def load_picture(path: str | Path) -> Image.Image:
     return load_files([MediaFile(str(path), "picture")])[0]
 
 
-def load_clip(path: str | Path, n_frames: int = 8, limits: Limits | None = None) -> VideoFrames:
-    return load_files([MediaFile(str(path), "clip")], n_frames, limits)[0]
+def load_clip(path: str | Path, n_frames: int = 8) -> VideoFrames:
+    return load_files([MediaFile(str(path), "clip")], n_frames)[0]
 
 
 def encode(image: Image.Image, fmt: str, **options: object) -> bytes:
@@ -493,7 +493,7 @@ def attempt(case: Case, folder: Path) -> tuple[str, str]:
     finally:
         path.unlink()
     for image in found.frames if isinstance(found, VideoFrames) else [found]:
-        assert image.mode == "RGB" and image.width * image.height <= Limits().max_pixels
+        assert image.mode == "RGB" and image.width * image.height <= Limits.max_pixels
     return "clip" if isinstance(found, VideoFrames) else "picture", ""
 
 

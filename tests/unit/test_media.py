@@ -36,7 +36,7 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def decoded(data: bytes) -> Image.Image:
-    return decoded_picture(open_picture(data, sniff_format(data), Limits()))
+    return decoded_picture(open_picture(data, sniff_format(data)))
 
 
 def near(pixel: tuple[int, ...], wanted: tuple[int, ...], by: int = 40) -> bool:
@@ -108,14 +108,13 @@ def test_both_decoders_agree_and_turn_phone_clips_upright(clips: Path, tmp_path:
     pytest.importorskip("decord")
     path = tmp_path / "turned.mp4"
     path.write_bytes(corpus.turned((clips / "clip.mp4").read_bytes()))
-    limits = Limits()
     with path.open("rb") as file:
         source = clip_reader.ReadableFile(file)
-        packets = clip_reader.probe(source, limits).times
+        packets = clip_reader.probe(source).times
         by_decord, n = clip_reader.read_by_decord(source, packets, 4)
-        by_opencv, n_cv = clip_reader.read_by_opencv(source, packets, 4, limits)
+        by_opencv, n_cv = clip_reader.read_by_opencv(source, packets, 4)
         monkeypatch.setattr(clip_reader, "READ_THROUGH", 20)
-        sought, _ = clip_reader.read_by_opencv(source, packets, 4, limits)
+        sought, _ = clip_reader.read_by_opencv(source, packets, 4)
     assert n == n_cv == 24
     for (a, at), (b, at_cv), (c, at_c) in zip(by_decord, by_opencv, sought, strict=True):
         assert np.array_equal(b, c) and at_c == pytest.approx(at_cv)
@@ -133,7 +132,7 @@ def test_a_decoder_ends_with_the_process_that_waits_for_it(tmp_path: Path):
     os.mkfifo(never)
     held = os.open(never, os.O_RDWR)  # so that it can be opened
     item = {"path": str(never), "kind": "PNG", "want": "picture", "clips": "opencv"}
-    asked = {"items": [item], "n_frames": 1, "limits": vars(Limits())}
+    asked = {"items": [item], "n_frames": 1}
     command = [sys.executable, "-m", "specvl_demo.media.worker"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, **pipes) as decoder:
@@ -177,32 +176,26 @@ def test_what_a_decoder_lacks_is_named_and_no_file_is_blamed(bare: Path, clips: 
     refuses("clip.mp4 was not opened.*No module named '.*'.*install", load_clip, clips / "clip.mp4")
 
 
-def test_frames_that_no_packet_tells_of_are_counted(clips: Path):
+def test_frames_that_no_packet_tells_of_are_counted(clips: Path, monkeypatch):
     """Up to the most that is accepted; a clip with more is refused with a sentence."""
     with (clips / "clip.webm").open("rb") as file:
         source = clip_reader.ReadableFile(file)
         for told in (0, 23, 25, 1999):
             packets = [number / 12 for number in range(told)]
-            frames, n = clip_reader.read_by_opencv(source, packets, 4, Limits())
+            frames, n = clip_reader.read_by_opencv(source, packets, 4)
             assert n == 24 and len(frames) == 4
             assert frames[-1][1] == pytest.approx(23 / 12, abs=0.02)
-        refuses(
-            "more than 20 frames, the limit",
-            clip_reader.read_by_opencv,
-            source,
-            [],
-            4,
-            Limits(max_clip_frames=20),
-        )
+        monkeypatch.setattr(Limits, "max_clip_frames", 20)
+        refuses("more than 20 frames, the limit", clip_reader.read_by_opencv, source, [], 4)
 
 
 @pytest.mark.parametrize(("last_s", "duration_s"), [(9.0, None), (9.0, 0.1), (0.1, 9.0)])
 def test_the_longer_of_two_lengths_is_held_against_the_limit(
-    last_s: float, duration_s: float | None
+    last_s: float, duration_s: float | None, monkeypatch
 ):
     frames = [(np.zeros((4, 4, 3), np.uint8), at) for at in (0.0, last_s)]
-    limits = Limits(max_clip_s=1)
-    refuses("9 seconds", clip_reader.pack_clip, frames, 2, duration_s, limits)
+    monkeypatch.setattr(Limits, "max_clip_s", 1)
+    refuses("9 seconds", clip_reader.pack_clip, frames, 2, duration_s)
 
 
 def bars(clip: media.VideoFrames, column: int) -> list[int]:
@@ -292,14 +285,14 @@ def test_the_first_frame_of_an_animated_png_is_shown():
     assert decoded(corpus.encode(still, "PNG", **more)).getpixel((8, 8)) == corpus.RED
 
 
-def test_a_jpeg_of_a_telephone_is_read_at_a_part_of_its_size():
+def test_a_jpeg_of_a_telephone_is_read_at_a_part_of_its_size(monkeypatch):
     data = corpus.encode(corpus.halves((800, 600)), "JPEG", exif=corpus.exif(1))
-    limits = Limits(max_pixels=100_000, max_jpeg_pixels=500_000)
-    image = decoded_picture(open_picture(data, "JPEG", limits))
+    monkeypatch.setattr(Limits, "max_pixels", 100_000)
+    monkeypatch.setattr(Limits, "max_jpeg_pixels", 500_000)
+    image = decoded_picture(open_picture(data, "JPEG"))
     assert image.size == (200, 150) and shows_halves(image)
-    refuses(
-        "800×600", open_picture, data, "JPEG", Limits(max_pixels=100_000, max_jpeg_pixels=400_000)
-    )
+    monkeypatch.setattr(Limits, "max_jpeg_pixels", 400_000)
+    refuses("800×600", open_picture, data, "JPEG")
 
 
 @pytest.mark.parametrize(
@@ -311,8 +304,11 @@ def test_a_decoder_that_is_missing_is_one_sentence(clips: Path, named: str, said
     refuses(said, load_clip, clips / "clip.mp4")
 
 
-def test_a_clip_beyond_a_limit_is_refused_and_large_frames_shrink(clips: Path):
-    refuses("pixels", load_clip, clips / "clip.mp4", limits=Limits(max_pixels=1000))
-    refuses("2 seconds", load_clip, clips / "clip.mp4", limits=Limits(max_clip_s=1))
-    small = load_clip(clips / "clip.mp4", 2, Limits(max_frame_side=48))
-    assert small.frames[0].size == (48, 32)
+def test_a_clip_beyond_a_limit_is_refused_and_large_frames_shrink(clips: Path, monkeypatch):
+    with (clips / "clip.mp4").open("rb") as file:
+        monkeypatch.setattr(Limits, "max_frame_side", 48)
+        _, (small, _) = clip_reader.read_clip(file, "opencv", 2)
+        for name, unit in (("max_clip_s", "2 seconds"), ("max_pixels", "pixels")):
+            monkeypatch.setattr(Limits, name, 1)
+            refuses(unit, clip_reader.read_clip, file, "opencv", 2)
+    assert small.size == (48, 32)

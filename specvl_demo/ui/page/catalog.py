@@ -76,7 +76,7 @@ def build_catalog(first_pair: str) -> JsonObject:
             "shown": question.MAX_SHOWN,
             "lanes": MAX_LANES,
             "turns": question.MAX_TURNS,
-            "bytes": media.Limits().max_bytes,
+            "bytes": media.Limits.max_bytes,
             "question": question.MAX_CHARACTERS,
             "tokens": MAX_NEW_TOKENS_SERVED,
             "picture_types": PICTURE_TYPES,
