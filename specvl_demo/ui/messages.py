@@ -106,6 +106,11 @@ def error_event(sentence: str, code: Code | None = None) -> dict[str, Any]:
     return {"k": "error", "text": sentence} | ({"code": code} if code else {})
 
 
+def loading_event(text: str) -> dict[str, Any]:
+    """Return an event with the progress of loading."""
+    return {"k": "status", "stage": "loading", "detail": text}
+
+
 class Refusal(ValueError):
     """What a program is told of a run that cannot continue. status: As in HTTP."""
 

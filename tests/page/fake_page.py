@@ -30,7 +30,6 @@ from specvl_demo.records import AskedQuestion, End, Round, Token, Totals
 from specvl_demo.ui.serve.cluster import JobParcel, RayWorkers
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Worker
-from specvl_demo.ui.serve.workers import Compute
 from tests.shared import lanes
 
 LEDGER = "ECHO_LEDGER"
@@ -113,7 +112,7 @@ class Played:
     events = staticmethod(compute)
 
 
-def dying(first_pair: str | None) -> Compute:
+def dying(first_pair: str | None) -> Any:
     """An engine that cannot live."""
     sys.exit(7)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ def worker(ledger: Path) -> Iterator[ProcessWorker]:
         yield made
 
 
-def served(queue: Queue, who: str) -> None:
+def served(queue, who):
     """The next one is served as if nothing had been."""
     guest = Guest(queue, job(f"who={who}"))
     guest.until("done")
@@ -39,17 +40,17 @@ class Still:
 
     capacity = 1
 
-    def __init__(self) -> None:
-        self.begun: list[str] = []
-        self.puts: dict[str, Any] = {}
+    def __init__(self):
+        self.begun, self.puts, self.stopped = [], {}, []
 
-    def start(self, run: str, asked: Any, put: Any) -> None:
-        self.begun.append(asked.question.words)
-        self.puts[asked.question.words] = put
+    def start(self, run, job, put):
+        self.begun.append(job.question.words)
+        self.puts[job.question.words] = put
 
-    def stop(self, run: str) -> None: ...
+    def stop(self, run):
+        self.stopped.append(run)
 
-    def end(self, question: str) -> None:
+    def end(self, question):
         self.puts[question]({"k": "done"})
 
 
@@ -92,6 +93,23 @@ def test_a_run_belongs_to_its_visit_and_ends_with_it():
     worker.end("secret question")
     guest.leave()
     assert not queue._runs and not queue._line
+
+
+def test_a_stop_while_a_run_begins_reaches_its_worker(monkeypatch):
+    """The two are in different threads; a run that was not told would compute to its limit."""
+    worker = Still()
+    queue = Queue(worker)
+    begin = queue._start
+
+    def stop_and_begin(run, job):
+        Thread(target=queue.stop, args=[run.id]).start()
+        time.sleep(0.2)
+        begin(run, job)
+
+    monkeypatch.setattr(queue, "_start", stop_and_begin)
+    Guest(queue, job("a question"))
+    until(lambda: worker.stopped, "the word to the worker")
+    worker.end("a question")
 
 
 @pytest.mark.parametrize("how", ["stop", "leave"])

@@ -43,7 +43,9 @@ class JobParcel:
         for number, (path, content) in enumerate(self.files.items()):
             there[path] = str(folder / f"{number}{Path(path).suffix}")
             Path(there[path]).write_bytes(content)
-        return replace(self.job, question=self.job.question.with_paths(there))
+        question = self.job.question  # a visitor's, of which all that is shown is a file
+        media = [file._replace(path=there[file.path]) for file in question.files]
+        return replace(self.job, question=question.with_media(media))
 
 
 class ComputeActor:

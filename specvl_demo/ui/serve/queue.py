@@ -185,13 +185,13 @@ class Queue:
 
     def _request_end(self, run: Run) -> None:
         """Request a run to end, if it has not; from now on it has only the grace period."""
-        if run.done:
-            return
-        run.stopped = True
-        if run.began is not None and not run.told_to_end:
-            run.told_to_end = True
-            run.until = time.monotonic()
-            self.worker.stop(run.id)
+        with self._lock:  # else it could begin meanwhile, and never be told
+            if run.done or run.stopped:
+                return
+            run.stopped = True
+            if run.began is not None:
+                run.until = time.monotonic()
+                self.worker.stop(run.id)
 
     def _enforce_time_limits(self) -> None:
         """Apply the time limit to every running run, also one whose visitor has left; called by
@@ -201,7 +201,7 @@ class Queue:
             running = [run for run in self._line if run.began is not None and not run.done]
         now = time.monotonic()
         for run in running:
-            if now > run.until and not run.told_to_end:
+            if now > run.until and not run.stopped:
                 late = messages.TOO_LONG.format(seconds=self.limit_s)
                 self._store_event(run, messages.error_event(late, "late"))
                 self._request_end(run)
@@ -214,7 +214,7 @@ class Queue:
         with self._lock:
             if run.done:
                 return
-            if not run.told_to_end and event["k"] == "status":
+            if not run.stopped and event["k"] == "status":
                 run.until = time.monotonic() + self.limit_s
             run.add(event)
             if run.done:
@@ -243,7 +243,6 @@ class Run:
         """When its computation began (monotonic seconds); None while it waits."""
         self.until = 0.0
         """When it must be over (monotonic seconds), once it has begun."""
-        self.told_to_end = False
         self.killed = False
         self.fault: str | None = None
         self._n_packed = 0

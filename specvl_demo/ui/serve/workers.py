@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from specvl_demo.media import sandbox
 from specvl_demo.pairs.machine import detect_machine, on_zerogpu
@@ -27,21 +27,12 @@ from specvl_demo.ui.serve.cluster import RayWorkers
 from specvl_demo.ui.serve.jobs import Job
 from specvl_demo.ui.serve.queue import Event, Worker, failure_sentence
 
+if TYPE_CHECKING:  # only the process that computes imports torch
+    from specvl_demo.ui.serve.job_runner import JobRunner
+
 CLOSE_S = 5.0
 END_S = 1.0
 """How long the current round may take to end on shutdown."""
-
-
-class Compute(Protocol):
-    """What computes the jobs of a worker. `tell` is called with the progress of loading."""
-
-    def prepare(self, tell: Callable[[str], None]) -> None:
-        """Load what is loaded in advance: called once, before the first job."""
-
-    def events(
-        self, job: Job, ended: Callable[[], bool], tell: Callable[[str], None]
-    ) -> Iterator[Event]:
-        """Yield the events of a job until it is over, or `ended` says that it is to end."""
 
 
 def make_worker(
@@ -61,18 +52,12 @@ def make_worker(
     return ProcessWorker(pair)
 
 
-def open_job_runner(first_pair: str | None) -> Compute:
+def open_job_runner(first_pair: str | None) -> JobRunner:
     """Return what computes in the process: a runner, with this pair loaded in advance."""
     sandbox.keep_private()
-    # Only that process imports torch.
     from specvl_demo.ui.serve.job_runner import JobRunner  # noqa: PLC0415
 
     return JobRunner(first_pair)
-
-
-def loading_event(text: str) -> Event:
-    """Return an event with the progress of loading."""
-    return {"k": "status", "stage": "loading", "detail": text}
 
 
 class ProcessWorker(Worker):
@@ -81,7 +66,7 @@ class ProcessWorker(Worker):
     """
 
     def __init__(
-        self, first_pair: str | None, open_compute: Callable[..., Compute] = open_job_runner
+        self, first_pair: str | None, open_compute: Callable[..., JobRunner] = open_job_runner
     ) -> None:
         self._open = partial(open_compute, first_pair)
         self._sending = threading.Lock()
@@ -165,7 +150,7 @@ def exit_reason(exitcode: int | None) -> str:
     return f"{name}, often a sign that memory ran out" if name == "SIGKILL" else name
 
 
-def run_worker_process(pipe: Connection, open_compute: Callable[[], Compute]) -> None:
+def run_worker_process(pipe: Connection, open_compute: Callable[[], JobRunner]) -> None:
     """Compute the jobs that come through a pipe, one after the other, until it closes: what runs in
     the process of a `ProcessWorker`.
     """
@@ -193,18 +178,18 @@ class _WorkerProcess:
     def report_loading(self, text: str) -> None:
         """Report the progress of loading to all who wait."""
         for run in list(self._waiting):
-            self._send_event(run, loading_event(text))
+            self._send_event(run, messages.loading_event(text))
 
-    def run_jobs(self, compute: Compute) -> None:
+    def run_jobs(self, compute: JobRunner) -> None:
         while (run := self._line.get()) is not None:
             self._running = run
             job = self._waiting.pop(run, None)
             if job is not None:  # otherwise its visitor has already seen its end
                 self._compute_job(compute, run, job)
 
-    def _compute_job(self, compute: Compute, run: str, job: Job) -> None:
+    def _compute_job(self, compute: JobRunner, run: str, job: Job) -> None:
         try:
-            tell = lambda text: self._send_event(run, loading_event(text))  # noqa: E731
+            tell = lambda text: self._send_event(run, messages.loading_event(text))  # noqa: E731
             for event in compute.events(job, lambda: self._stopped == run, tell):
                 self._send_event(run, event)
         except BaseException as fault:
