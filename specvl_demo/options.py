@@ -202,6 +202,12 @@ class Sampling:
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
 
+    def __post_init__(self) -> None:
+        """Check every number; ValueError with a sentence if one is out of its bounds."""
+        for option in OF_ANSWERS:
+            if option is not NEW_TOKENS:
+                object.__setattr__(self, option.name, option.check(getattr(self, option.name)))
+
     @property
     def greedy(self) -> bool:
         """Whether the target takes its likeliest token."""

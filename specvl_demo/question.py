@@ -284,9 +284,9 @@ def read_sampling(data: Mapping[str, Any]) -> Sampling:
     if not isinstance(ignore := data.get("ignore_eos", False), bool | None):
         raise wrong_kind("ignore_eos", "true or false", ignore)
     numbers: JsonObject = {
-        option.name: option.check(data.get(option.name, option.default))
+        option.name: data[option.name]
         for option in OF_ANSWERS
-        if option is not NEW_TOKENS
+        if option is not NEW_TOKENS and option.name in data
     }
     biases = _read_biases(data.get(LOGIT_BIAS.name))
     stops = _read_stops(data.get("stop"))

@@ -21,7 +21,7 @@ from specvl_demo.core.engine import Detail, Lane, Request, SharedPrefill
 from specvl_demo.media import to_rgb
 from specvl_demo.media.files import REMARK
 from specvl_demo.methods.base import Choice, build_parts, note_names
-from specvl_demo.options import NEW_TOKENS, Sampling
+from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P, Sampling
 from specvl_demo.pairs import fitting
 from specvl_demo.pairs.machine import MachineLoad
 from specvl_demo.places import AnyPath
@@ -315,6 +315,9 @@ class Pair:
         methods: Sequence[str] = ("ar",),
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         max_new_tokens: int = NEW_TOKENS.default,
+        temperature: float = TEMPERATURE.default,
+        top_p: float = TOP_P.default,
+        seed: int = SEED.default,
         prefix: str | Sequence[int] = (),
         **sampling: Any,
     ) -> Race:
@@ -323,8 +326,8 @@ class Pair:
 
         images, videos: Paths; pictures may also be Pillow's, of an array `Image.fromarray(array)`.
         settings: Parameters by method. prefix: Text or token ids that every answer continues, such
-        as another race's `token_ids` up to some place, and another token after them. sampling:
-        Fields of `options.Sampling`, such as `temperature`, `top_p` and `seed`.
+        as another race's `token_ids` up to some place, and another token after them. sampling: The
+        other fields of `options.Sampling`, such as `repetition_penalty`.
         """
         if unknown := sampling.keys() - Sampling.__dataclass_fields__:
             raise TypeError(f"race has no argument {', '.join(unknown)}; see options.Sampling.")
@@ -335,6 +338,9 @@ class Pair:
             "videos": videos,
             "prefix": prefix,
             "max_new_tokens": max_new_tokens,
+            "temperature": temperature,
+            "top_p": top_p,
+            "seed": seed,
             **sampling,
         }
         query = read(fields, _read_medium)

@@ -13,6 +13,7 @@ import pytest
 
 import specvl_demo as sv
 from specvl_demo.__main__ import main
+from specvl_demo.options import Sampling
 from specvl_demo.question import MAX_FILES, MAX_TURNS
 from specvl_demo.ui.serve import benches, workers
 from specvl_demo.ui.serve.jobs import read_job
@@ -138,6 +139,7 @@ CALLS = """
 {"settings": {"ar": "gamma=3"}}              such as {.*}; under 'ar' is text
 {"temperature": -1.0}                        must be 0, or a number between 0.001 and 10, not -1
 {"temperature": null}                        Temperature must be
+{"repetition_penalty": 11}                   must be 0, or a number between 0.1 and 10, not 11
 {"max_new_tokens": 0}                        must be a whole number between 1 and 4096, not 0
 {"question": " "}                            nothing to answer
 {"question": null}                           nothing to answer
@@ -161,6 +163,11 @@ def test_python_refuses(pair: sv.Pair, fields: dict[str, Any], part: str):
 def test_python_loads_nothing_that_is_not_there():
     refuses("no pair 'nope'", sv.load, "nope")
     refuses("dtype must be one of float32, .* not 'int8'", sv.load, "pocket", "int8")
+
+
+def test_no_number_of_sampling_is_out_of_bounds():
+    refuses("Top-p must be a number between 0.001 and 1, not 1.5", Sampling, top_p=1.5)
+    assert isinstance(Sampling(temperature=1).temperature, float)
 
 
 QUESTIONS = """
