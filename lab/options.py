@@ -54,7 +54,7 @@ def every(pair: PairSpec) -> list[Question]:
     """
     splits = ("evaluate",) if pair.questions == questions.POCKET else ("choose", "evaluate")
     shipped = questions.interleave_kinds(questions.shipped_questions(pair, *splits))
-    return [question.read_files(pair.n_frames) for question in shipped]
+    return [question.read_files(pair) for question in shipped]
 
 
 def requests(

@@ -30,7 +30,7 @@ from specvl_demo.options import (
     OF_ANSWERS,
     Sampling,
 )
-from specvl_demo.pairs import DESCRIBE
+from specvl_demo.pairs import PairSpec
 from specvl_demo.records import JsonObject
 
 MAX_TURNS = 16
@@ -120,27 +120,21 @@ class Question:
         ]
         return replace(self, media=now.shown, earlier=tuple(earlier))
 
-    def with_paths(self, paths: Mapping[str, str]) -> Question:
-        """Return the question with its files at other paths."""
-        return self.with_media(
-            medium._replace(path=paths[medium.path]) if isinstance(medium, MediaFile) else medium
-            for medium in self.all_media
-        )
-
-    def read_files(self, n_frames: int, describe: Mapping[str, str] = DESCRIBE) -> Question:
-        """Return the question with its files read; one without words asks for a description.
+    def read_files(self, pair: PairSpec) -> Question:
+        """Return the question with its files read as this pair is shown them; one without words
+        asks for a description, in the pair's words.
 
         Pictures above `picture_detail` are scaled down: families that split a picture by its size
         would make thousands of tokens of a phone's photograph. MediaError if a file cannot be read.
         """
-        visuals = iter(load_files(self.files, n_frames))
+        visuals = iter(load_files(self.files, pair.n_frames))
         pixels = round(self.picture_detail * 1e6)
         opened = self.with_media(
             _scaled_down(next(visuals) if isinstance(medium, MediaFile) else medium, pixels)
             for medium in self.all_media
         )
         *earlier, now = [
-            replace(turn, question=_turn_words(turn, describe)) for turn in opened.turns
+            replace(turn, question=_turn_words(turn, pair.describe)) for turn in opened.turns
         ]
         return replace(opened, words=now.question, earlier=tuple(earlier))
 

@@ -164,7 +164,7 @@ def _answer_question(
     names: Of the methods; by default those of --methods. document: What --json prints.
     """
     pair, chosen = choose_methods(options, names)
-    opened = question.read(vars(options)).read_files(pair.n_frames, pair.describe)
+    opened = question.read(vars(options)).read_files(pair)
     with _open_trace_file(options.trace) as saved:
         from specvl_demo.serving import session
 

@@ -33,7 +33,7 @@ POCKET_KINDS = {
 
 def bench_questions(pair: PairSpec, data: str | None, n: int) -> list[Question]:
     """Return the first n questions of the user's file if one is named, else of the pair's own."""
-    return pair_questions(pair)[:n] if data is None else file_questions(data, n, pair.n_frames)
+    return pair_questions(pair)[:n] if data is None else file_questions(data, n, pair)
 
 
 def pair_questions(pair: PairSpec) -> list[Question]:
@@ -42,7 +42,7 @@ def pair_questions(pair: PairSpec) -> list[Question]:
     if pair.questions == POCKET:
         kinds = group_by_kind(questions)
         questions = [question for kind, n in POCKET_KINDS.items() for question in kinds[kind][:n]]
-    return [question.read_files(pair.n_frames) for question in questions]
+    return [question.read_files(pair) for question in questions]
 
 
 def shipped_questions(pair: PairSpec, *splits: str, **shared: Any) -> list[Question]:
@@ -53,7 +53,7 @@ def shipped_questions(pair: PairSpec, *splits: str, **shared: Any) -> list[Quest
     return list(read_lines(some, pair.questions, lambda line: read({**line, **shared}, find)))
 
 
-def file_questions(name: str, n: int, n_frames: int = 8) -> list[Question]:
+def file_questions(name: str, n: int, pair: PairSpec) -> list[Question]:
     """Return the first n questions of a file of JSON lines, opened; ValueError with a sentence if
     there is none, or if a line is wrong. Its pictures and clips lie next to it, or in `images`.
     """
@@ -62,7 +62,7 @@ def file_questions(name: str, n: int, n_frames: int = 8) -> list[Question]:
         raise ValueError(f"There is no file {name}; a line of JSON for each question is needed.")
     find = partial(find_file, folders=(path.parent / "images", path.parent))
     with path.open(encoding="utf-8-sig") as file:
-        opened = read_lines(file, path.name, lambda line: read(line, find).read_files(n_frames))
+        opened = read_lines(file, path.name, lambda line: read(line, find).read_files(pair))
         questions = list(islice(opened, n))
     if not questions:
         raise ValueError(f"{name} has no questions.")

@@ -61,7 +61,7 @@ def make_request(
     """Return a request to the loaded target; ValueError if a file cannot be read, or the prompt
     does not fit.
     """
-    question = question.read_files(loaded.pair.n_frames, loaded.pair.describe)
+    question = question.read_files(loaded.pair)
     prompt = loaded.prompter.prompt(question)
     max_new_tokens = question.max_new_tokens
     if question.up_to:

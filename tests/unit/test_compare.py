@@ -186,7 +186,7 @@ def test_own_questions_are_read_from_json_lines(tmp_path: Path):
     corpus.write_clip(tmp_path / "c.mp4")
     file = tmp_path / "own.jsonl"
     file.write_text(OWN.lstrip())
-    first, two, clip, text, then = questions.file_questions(str(file), 9)
+    first, two, clip, text, then = questions.file_questions(str(file), 9, PAIRS[0])
     assert (first.id, first.reference, len(first.all_media)) == ("mine", "halves", 1)
     assert (two.id, len(two.all_media), two.reference) == ("own-2", 2, None)
     assert len(clip.all_media[0].frames) > 1
@@ -195,6 +195,6 @@ def test_own_questions_are_read_from_json_lines(tmp_path: Path):
         ("Where?", 1, "right"),
         ("Left?", 0, None),
     ]
-    assert len(questions.file_questions(str(file), 2)) == 2
+    assert len(questions.file_questions(str(file), 2, PAIRS[0])) == 2
     file.write_text('{"question": " ", "image": "a.png"}')
-    refuses("line 1: a question is needed, under", questions.file_questions, str(file), 9)
+    refuses("line 1: a question is needed, under", questions.file_questions, str(file), 9, PAIRS[0])

@@ -25,6 +25,7 @@ from specvl_demo.core.sampling import Sampling
 from specvl_demo.core.tree import DraftTree, shape_of
 from specvl_demo.media import PLACE, VideoFrames
 from specvl_demo.methods.base import choose
+from specvl_demo.pairs import find
 from specvl_demo.question import MAX_CHARACTERS, Question, Turn, find_file, parse_line, read
 from specvl_demo.records import Begin, Confidence, End, LaneRecords, Record, Totals, validate_trace
 from specvl_demo.serving import session
@@ -343,7 +344,7 @@ def test_only_a_visitors_text_is_limited():
 def test_a_model_is_shown_no_more_pixels_than_it_is_to_be():
     def shown(width: int, height: int, **detail: float) -> tuple[int, int]:
         asked = Question("?", (Image.new("RGB", (width, height)),), **detail)
-        (image,) = asked.read_files(8).media
+        (image,) = asked.read_files(find("pocket")).media
         return image.size
 
     assert shown(1000, 1000) == (1000, 1000)
@@ -354,10 +355,10 @@ def test_a_model_is_shown_no_more_pixels_than_it_is_to_be():
 def test_a_question_without_words_asks_for_a_description():
     picture = Image.new("RGB", (40, 30))
     earlier = (Turn("", (picture, picture), "two"),)
-    opened = Question(" \n\t", (picture,), earlier=earlier).read_files(8)
+    opened = Question(" \n\t", (picture,), earlier=earlier).read_files(find("pocket"))
     assert opened.words == "Describe the picture."
     assert opened.earlier[0].question == "Describe the pictures."
-    assert opened.read_files(8) == opened
+    assert opened.read_files(find("photo")) == opened
 
 
 PREFIXES = ["The picture \ud800", [1, 2], None]
