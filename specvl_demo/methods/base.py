@@ -9,30 +9,26 @@ if its choices can be made.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from specvl_demo.core.engine import Parts
-from specvl_demo.core.types import Drafter, Policy
+from specvl_demo.core.types import Policy
 from specvl_demo.core.verification import LosslessVerifier
 from specvl_demo.methods.declare import AUTO, Lesson, Param, Settings, Value, Values
 from specvl_demo.methods.tree_size import Worth, worthwhile_nodes
+from specvl_demo.pairs import Checkpoint
 from specvl_demo.records import Chart, check_chart
 
-if TYPE_CHECKING:
-    from specvl_demo.methods.opening import Opening
+if TYPE_CHECKING:  # the page's process reads the methods, and loads no model
+    from specvl_demo.pairs.fitting import LoadPlan
+    from specvl_demo.vlm.prompts import PromptBuilder
     from specvl_demo.vlm.target import VLMTarget
 
 T = TypeVar("T")
 Slot = Literal["drafter", "views", "policy", "verifier", "mixture"]
-BuildDrafter = Callable[["Models", Sequence[Any], Any, Any], Drafter]
-BuildView = Callable[["Models", Any], Any]
-BuildOther = Callable[[Any], Any]
-"""A drafter is made of models, views, mixer (None for one view) and settings, a view of models and
-settings; mixtures, policies and verifiers of settings alone.
-"""
-
 SLOTS: tuple[Slot, ...] = ("drafter", "views", "policy", "verifier")
 """What can be chosen by name. The mixture cannot: it is added if there are several views."""
 AND = "+"
@@ -48,12 +44,32 @@ TREE = frozenset({"chain", "tree"})
 """What a drafter offers, or what a policy or verifier needs of it: names in OFFERS."""
 
 
+@dataclass(frozen=True)
+class Opening:
+    """One model to load, and its target, which is loaded already: what `Part.open` is given.
+
+    Attributes:
+        checkpoint: Of the drafter.
+        fetch: fetch(is_head) returns the folder of its files, downloaded first if they are not
+            here; of a head, .bin files too.
+        plan: How models beside the target are loaded: whole, on the device of its first layers.
+    """
+
+    checkpoint: Checkpoint
+    fetch: Callable[[bool], Path]
+    plan: LoadPlan
+    target: VLMTarget
+    prompter: PromptBuilder
+
+
 @dataclass(frozen=True, eq=False)
 class Part:
     """A drafter, view, mixture, tree policy or verifier that methods are made of.
 
     Attributes:
-        build: Makes a new object for one lane; it gets an instance of the class `settings`.
+        build: Makes a new object for one lane: a drafter of models, views, mixer (None for one
+            view) and settings, an instance of the class `settings`; a view of models and settings;
+            mixtures, policies and verifiers of settings alone.
         gives: What a drafter offers (names in OFFERS).
         needs: What a policy or verifier requires of the drafter (names in OFFERS).
         role: Which of a pair's models a drafter runs on, None for none; `open` loads that model,
@@ -65,7 +81,7 @@ class Part:
     slot: Slot
     name: str
     title: str
-    build: BuildDrafter | BuildView | BuildOther
+    build: Callable[..., Any]
     settings: type[Settings] = Settings
     gives: frozenset[str] = frozenset()
     needs: frozenset[str] = frozenset()
@@ -268,8 +284,7 @@ class Choice:
 
     def build(self, part: Part, *given: Any) -> Any:
         """Return a new object of one of its parts, for one lane."""
-        build = cast("Callable[..., Any]", part.build)
-        return build(*given, part.read_settings(self.params))
+        return part.build(*given, part.read_settings(self.params))
 
 
 def describe_draft(settings: Values) -> str:

@@ -19,8 +19,7 @@ from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import Drafter, LaneStart, Scores, Verdict
 from specvl_demo.decoders.backend import LanguageBackend
 from specvl_demo.decoders.packed_linear import log_softmax
-from specvl_demo.methods.base import TREE, Method, Part, register
-from specvl_demo.methods.opening import Opening
+from specvl_demo.methods.base import TREE, Method, Opening, Part, register
 from specvl_demo.methods.policies import BEST_FIRST, CHAIN, STATIC_TREE
 
 
@@ -47,22 +46,20 @@ class AssistantModel:
         self.model = model
         self.name = name
 
-    def step(
-        self, rows: Tensor, shared: dict[str, tuple[Tensor, Tensor]], position: int
-    ) -> tuple[Tensor, Tensor]:
+    def step(self, rows: Tensor, shared: dict[str, Tensor], position: int) -> tuple[Tensor, Tensor]:
         """Return logits [k, V] of the next token and the state it is fed with [k, D].
 
         Args:
             rows: Embeddings and states [k, 2D].
-            shared: Keys and values [1, heads, n, width] of committed rows, by kind of attention.
+            shared: Keys and values [2, 1, heads, n, width] of committed rows, by kind of attention.
         """
         k = len(rows)
         made = self.model(
             inputs_embeds=rows[:, None],
             position_ids=torch.full((k, 1), position, device=rows.device),
             shared_kv_states={
-                kind: tuple(rows.expand(k, -1, -1, -1) for rows in pair)
-                for kind, pair in shared.items()
+                kind: tuple(part.expand(k, -1, -1, -1) for part in both)
+                for kind, both in shared.items()
             },
             use_cache=False,
         )
@@ -99,8 +96,7 @@ class AssistantDrafter(Drafter):
             states = self._root_state
             self._draft_states = []
             layers = self._assistant.layers.items()
-            read = {kind: self._session.kv_of(layer) for kind, layer in layers}
-            self._shared = {kind: (rows[0], rows[1]) for kind, rows in read.items()}
+            self._shared = {kind: self._session.kv_of(layer) for kind, layer in layers}
         else:
             made = torch.cat(self._draft_states)
             states = made[as_index(parents, made.device)]

@@ -18,9 +18,8 @@ from specvl_demo.core.tree import DraftTree
 from specvl_demo.core.types import NO_AUX, LaneStart, Scores, Seen, Verdict
 from specvl_demo.decoders.graphs import draft_shapes
 from specvl_demo.decoders.sequence import prefill
-from specvl_demo.methods.base import TREE, Part
+from specvl_demo.methods.base import TREE, Opening, Part
 from specvl_demo.methods.level_calls import LevelCalls, fed_rows
-from specvl_demo.methods.opening import Opening
 from specvl_demo.methods.views import View
 from specvl_demo.vlm.encoder import VLM, LanguageModel
 

@@ -49,7 +49,6 @@ class Checkpoint:
         kv: Numbers that its cache keeps per token, 2 x layers x key heads x their width; 0 if few
             or unknown.
         tower: The part of `params` in the vision tower, which no step reads.
-        active: For a mixture of experts, the parameters that a step reads for one token; 0: all.
         fused_bytes: Memory of the packed CPU decoder's own layout of its matrices, in addition to
             the weights; 0 if that decoder does not run it.
         eight_bits: Whether its weights are rounded to 8 bits on a CPU where our own kernels run.
@@ -62,7 +61,6 @@ class Checkpoint:
     base: str | None = None
     kv: int = 0
     tower: float = 0.0
-    active: float = 0.0
     fused_bytes: float = 0.0
     eight_bits: bool = False
 

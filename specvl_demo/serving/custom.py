@@ -29,9 +29,8 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
 
     The drafter may also be the folder of a trained head, or an EAGLE-3 or DFlash head of the hub.
     """
-    alone = offline()
-    first = hub.read_card(target, alone)
-    checkpoint = _read_checkpoint(first, alone, speaks=True)
+    first = hub.read_card(target)
+    checkpoint = _read_checkpoint(first, speaks=True)
     drafters = {}
     note = ""
     if (layer := _mtp_layer(first, checkpoint)) is not None:
@@ -43,14 +42,14 @@ def custom_pair(target: str, drafter: str | None = None) -> PairSpec:
             weights = (*folder.glob("*.safetensors"), *folder.glob("*.bin"))
             params = sum(file.stat().st_size for file in weights) / 2
             drafters[kind] = Checkpoint(str(folder.resolve()), params, "see its folder", True)
-        elif not folder.is_dir() and (card := hub.head_card(drafter, alone)) is not None:
-            drafters[card.family] = _read_checkpoint(card, alone)
+        elif not folder.is_dir() and (card := hub.head_card(drafter)) is not None:
+            drafters[card.family] = _read_checkpoint(card)
         else:
-            second = hub.read_card(drafter, alone, text=True)
+            second = hub.read_card(drafter, text=True)
             if reason := hub.misfit(first, second):
                 raise ValueError(reason)
             role: Role = "assistant" if second.family in hub.ASSISTANTS else "small"
-            drafters[role] = _read_checkpoint(second, alone)
+            drafters[role] = _read_checkpoint(second)
             if 0 < second.positions < first.positions:
                 note = (
                     f"The drafter takes {second.positions} positions, the target"
@@ -79,7 +78,7 @@ def _mtp_layer(card: hub.ModelCard, target: Checkpoint) -> Checkpoint | None:
     return Checkpoint(target.id, params, target.licence, target.local)
 
 
-def _read_checkpoint(card: hub.ModelCard, offline: bool, speaks: bool = False) -> Checkpoint:
+def _read_checkpoint(card: hub.ModelCard, speaks: bool = False) -> Checkpoint:
     """Return a model's place and sizes; ValueError with a sentence if its weights do not match its
     configuration, by their headers, or a folder's chat template cannot be used.
 
@@ -94,7 +93,7 @@ def _read_checkpoint(card: hub.ModelCard, offline: bool, speaks: bool = False) -
         return checkpoint
     tensors = None
     if not local:
-        tensors = {} if offline else hub.hub_weight_headers(card.id)
+        tensors = {} if offline() else hub.hub_weight_headers(card.id)
     model: Any = outlines.outline_model(card.folder, card.id, card.family in hub.FAMILIES, tensors)
     if card.family in hub.ASSISTANTS:
         return checkpoint

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import torch
 
 from specvl_demo.decoders import packed_linear
-from specvl_demo.methods.base import Models, opener
-from specvl_demo.methods.opening import Opening
-from specvl_demo.pairs import PairSpec, Role, on_disk, placing
-from specvl_demo.pairs.fitting import AS_IT_FITS, Options, wants_exact
+from specvl_demo.methods.base import Models, Opening, opener
+from specvl_demo.pairs import Checkpoint, PairSpec, Role, on_disk, placing
+from specvl_demo.pairs.fitting import AS_IT_FITS, LoadPlan, Options, wants_exact
 from specvl_demo.pairs.machine import detect_machine, git_commit, processor_name, versions
 from specvl_demo.serving import threads
 from specvl_demo.serving.loaded import LoadedPair
-from specvl_demo.vlm import loading, weights
+from specvl_demo.vlm import loading, photo_assembly
+from specvl_demo.vlm.encoder import VLM
+from specvl_demo.vlm.prompts import PromptBuilder
 from specvl_demo.vlm.target import VLMTarget
 
 
@@ -49,8 +51,8 @@ def load_pair(
         # 2. The target: its weights, what makes its prompts, how its steps run.
         loading.free_unused()
         tell(f"Loading {pair.target.id}")
-        folder = weights.folder_of(pair.target, False, tell, machine.offline)
-        vlm, prompter = weights.open_vlm(pair.target, folder, plan)
+        folder = folder_of(pair.target, False, tell)
+        vlm, prompter = open_vlm(pair.target, folder, plan)
         target = VLMTarget(vlm, wants_exact(plan, options))
         models = Models(target, {}, prompter.word_ids())
         ran_with = {"machine": f"{processor_name()}, {machine.title}"} | versions()
@@ -74,6 +76,30 @@ def load_pair(
     return loaded
 
 
+def folder_of(checkpoint: Checkpoint, is_head: bool, tell: loading.Tell) -> Path:
+    """Return the folder of a checkpoint's files, assembled or fetched first if they are not here.
+
+    is_head: Also fetch .bin files, which heads are read from as plain weights.
+    """
+    if checkpoint.base:
+        return photo_assembly.local_target(checkpoint.folder, tell)
+    if checkpoint.local:
+        return checkpoint.folder
+    return loading.fetch_repo(checkpoint.id, tell, is_head)
+
+
+def open_vlm(checkpoint: Checkpoint, folder: Path, plan: LoadPlan) -> tuple[VLM, PromptBuilder]:
+    """Return the target in a folder, ready to compute, and what makes its prompts."""
+    model = loading.load_model(folder, plan, checkpoint.id)
+    # The shipped models were trained with Pillow's resizing, which differs slightly from
+    # torchvision's.
+    processor = loading.load_processor(folder, checkpoint.id, pillow=checkpoint.shipped)
+    prompter = PromptBuilder(processor, model)
+    name = f"{checkpoint.title}, {plan.packing} weights" if plan.packing else checkpoint.title
+    backend = "8bit" if plan.in_own_layout else "auto"
+    return VLM(model, name, prompter.special_ids, backend, ends=prompter.end_ids), prompter
+
+
 def load_drafters(loaded: LoadedPair, roles: Sequence[Role], tell: loading.Tell) -> None:
     """Load drafters of these roles beside what is there.
 
@@ -81,13 +107,12 @@ def load_drafters(loaded: LoadedPair, roles: Sequence[Role], tell: loading.Tell)
     """
     whole = replace(loaded.plan, split={}, quantised="none")
     models = loaded.models
-    offline = detect_machine().offline
     for role in roles:
         if role in models.drafters:
             continue
         checkpoint = loaded.pair.drafters[role]
         tell(f"Loading {checkpoint.id}")
-        fetch = partial(weights.folder_of, checkpoint, tell=tell, offline=offline)
+        fetch = partial(folder_of, checkpoint, tell=tell)
         opening = Opening(checkpoint, fetch, whole, models.target, loaded.prompter)
         models.drafters[role] = opener(role)(opening)
     for role in ("target", *models.drafters):

@@ -22,6 +22,7 @@ from torch import Tensor
 from transformers import GenerationConfig
 
 from specvl_demo.core.faults import cause
+from specvl_demo.pairs.machine import offline
 from specvl_demo.records import JsonObject
 from specvl_demo.vlm.outlines import meta_tensor, read_json, weight_headers
 
@@ -147,11 +148,10 @@ class ModelCard:
     positions: int = 0
 
 
-def read_card(source: str, offline: bool = False, text: bool = False) -> ModelCard:
+def read_card(source: str, text: bool = False) -> ModelCard:
     """Return the card of a folder or a repository.
 
     Args:
-        offline: Use only the hub's local cache.
         text: Also accept what only drafts: a text-only language model, or an assistant.
 
     Raises:
@@ -166,7 +166,7 @@ def read_card(source: str, offline: bool = False, text: bool = False) -> ModelCa
         if empty := [n for n, size in files.items() if n.endswith(".safetensors") and not size]:
             raise ValueError(f"{empty[0]} of {source} is an empty file: fetch or save it again.")
     else:
-        files, facts, configs = _hub_files(source, offline)
+        files, facts, configs = _hub_files(source)
     if held := [name for name in ADAPTER if name in files]:
         raise ValueError(
             f"{source} holds an adapter ({', '.join(held)}), which is not applied here: merge it"
@@ -176,7 +176,7 @@ def read_card(source: str, offline: bool = False, text: bool = False) -> ModelCa
     config = configs.get("config.json")
     if config is None:
         lacking = "has no config.json: transformers cannot load it"
-        if offline and not folder.is_dir():
+        if offline() and not folder.is_dir():
             lacking = "is not in the local cache, and HF_HUB_OFFLINE is set"
         raise ValueError(f"{source} {lacking}.")
     family = config.get("model_type", "")
@@ -210,13 +210,13 @@ def read_card(source: str, offline: bool = False, text: bool = False) -> ModelCa
     )
 
 
-def head_card(repo: str, offline: bool) -> ModelCard | None:
+def head_card(repo: str) -> ModelCard | None:
     """Return the card of an EAGLE-3 or DFlash head on the hub, from its configuration, with its
     format as family; None if it is something else.
 
     Heads of other formats are recognised only in local folders, by their tensors.
     """
-    files, facts, configs = _hub_files(repo, offline)
+    files, facts, configs = _hub_files(repo)
     config = configs.get("config.json", {})
     named = " ".join(config.get("architectures") or ()).lower()
     kind = str(config.get("speculators_model_type") or "")
@@ -321,15 +321,15 @@ def _count_params(folder: Path) -> int:
         return 0  # `outline_model` tells why
 
 
-def _hub_files(
-    repo: str, offline: bool
-) -> tuple[dict[str, int], JsonObject, dict[str, JsonObject]]:
-    """Return files with sizes, facts of the card, and the contents of the small files."""
+def _hub_files(repo: str) -> tuple[dict[str, int], JsonObject, dict[str, JsonObject]]:
+    """Return files with sizes, facts of the card, and the contents of the small files: from the
+    local cache only, which has no sizes, if the hub may not be contacted.
+    """
     files = {}
     facts: JsonObject = {"params": 0, "licence": "not stated"}
     configs = {}
     try:
-        if not offline:
+        if not offline():
             info = HfApi().model_info(repo, files_metadata=True)
             files = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or ()}
             if info.safetensors:
@@ -338,7 +338,7 @@ def _hub_files(
                 facts["licence"] = str(licence)
         for name in _READ:
             try:
-                file = Path(hf_hub_download(repo, name, local_files_only=offline))
+                file = Path(hf_hub_download(repo, name, local_files_only=offline()))
                 configs[name] = read_json(file)
                 facts["folder"] = file.parent
             except EntryNotFoundError:

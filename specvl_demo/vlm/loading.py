@@ -25,6 +25,7 @@ from tqdm import tqdm
 from transformers import AutoProcessor, BitsAndBytesConfig, modeling_utils
 
 from specvl_demo.pairs.fitting import LoadPlan
+from specvl_demo.pairs.machine import offline
 from specvl_demo.vlm import outlines
 
 Tell = Callable[[str], None]
@@ -96,8 +97,9 @@ def load_processor(folder: Path, name: str, pillow: bool = False) -> Any:
         )
 
 
-def fetch_repo(repo: str, tell: Tell, is_head: bool = False, offline: bool = False) -> Path:
-    """Fetch missing files of a hub repository into the cache, and tell the progress.
+def fetch_repo(repo: str, tell: Tell, is_head: bool = False) -> Path:
+    """Fetch missing files of a hub repository into the cache, if the hub may be contacted, and tell
+    the progress.
 
     is_head: Also fetch .bin files, which heads are read from as plain weights.
     """
@@ -118,7 +120,8 @@ def fetch_repo(repo: str, tell: Tell, is_head: bool = False, offline: bool = Fal
             return done
 
     patterns = [*_SMALL, "*.safetensors", *(("*.bin",) if is_head else ())]
-    silent = not offline and not hub_answers()
+    alone = offline()
+    silent = not alone and not hub_answers()
     with outlines.load_errors(repo):
         try:
             folder = snapshot_download(
@@ -126,7 +129,7 @@ def fetch_repo(repo: str, tell: Tell, is_head: bool = False, offline: bool = Fal
                 allow_patterns=patterns,
                 ignore_patterns=list(_OTHERS),
                 tqdm_class=Bar,
-                local_files_only=offline or silent,
+                local_files_only=alone or silent,
             )
         except LocalEntryNotFoundError:
             if not silent:

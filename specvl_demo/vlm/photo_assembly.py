@@ -34,7 +34,6 @@ from transformers import (
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
 from specvl_demo.pairs import base_weights
-from specvl_demo.pairs.machine import offline
 from specvl_demo.vlm import eight_bits, loading, outlines
 from specvl_demo.vlm.efficientnet_lite import (
     CELL,
@@ -161,7 +160,6 @@ def assemble(base: Path, delta: Path, out: Path) -> None:
         ValueError: If the two do not belong together.
         FileNotFoundError: If a file is missing.
     """
-    check_delta(delta)
     tokenizer = AutoTokenizer.from_pretrained(base)
     language = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     join_tower(language, tokenizer, delta).half().save_pretrained(out)
@@ -243,7 +241,7 @@ def fetch(delta: Path, tell: loading.Tell) -> Path:
         base_weights.fetch_gguf(tell)
     except ValueError as no_index:
         try:
-            base = loading.fetch_repo(base_weights.HUB_ID, tell, offline=offline())
+            base = loading.fetch_repo(base_weights.HUB_ID, tell)
         except ValueError as no_hub:
             raise ValueError(f"{no_index} Nor the hub's copy: {no_hub}") from None
         return _make_target(base, delta, tell)

@@ -149,10 +149,6 @@ class PromptBuilder:
 
     def rebuild(self, prompt: Prompt) -> Prompt:
         """Build another model's prompt again from its source, in this model's format."""
-        if prompt.source is None:
-            raise ValueError(
-                "This prompt does not record its source, so it cannot be built for another model."
-            )
         return self.prompt(prompt.source, room=0)
 
     def _chat_text(self, turns: Sequence[Turn], system: str = "", parts: bool | None = None) -> str:

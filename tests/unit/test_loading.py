@@ -61,7 +61,7 @@ def test_pickled_weights_are_not_read(saved_pair: Path, tmp_path: Path):
 def test_a_folder_or_name_without_a_model_is_refused_in_a_sentence(tmp_path: Path):
     refuses("no config.json", hub.read_card, str(tmp_path))
     refuses("empty could not be loaded", loading.load_model, tmp_path, loading.LoadPlan(), "empty")
-    refuses("not in the local cache", hub.read_card, "nobody/nothing", offline=True)
+    refuses("not in the local cache", hub.read_card, "nobody/nothing")
 
 
 def test_a_download_says_how_much_of_it_is_here(monkeypatch, tmp_path: Path):

@@ -204,7 +204,8 @@ def seen(view: object, encoded: Encoded, attention: Tensor | None = None) -> Con
 def test_captions_stand_where_their_pictures_stood(monkeypatch):
     view = CaptionView((30, 31), ask=(), stop=())
     assert seen(view, prompt("tttt")).ids.tolist() == [20, 21, 22]
-    monkeypatch.setattr(CaptionView, "write_captions", lambda *_: [[40, 41], []])
+    captions = [[], [40, 41]]
+    monkeypatch.setattr(CaptionView, "write_caption", lambda *_: captions.pop())
     context = seen(view, prompt("tvvvtvvt"))
     assert context.ids.tolist() == [20, 30, 31, 40, 41, 24, 30, 31]
     assert context.index.tolist() == [0, -1, -1, -1, -1, 4, -1, -1]

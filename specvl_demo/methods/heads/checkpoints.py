@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specvl_demo.decoders.backend import LanguageBackend
+from specvl_demo.methods.base import Opening
 from specvl_demo.methods.heads.blocks import Geometry, Tensors
 from specvl_demo.methods.heads.files import (
     differences,
@@ -21,7 +22,6 @@ from specvl_demo.methods.heads.files import (
     refuse_unserved,
     rotary_settings,
 )
-from specvl_demo.methods.opening import Opening
 from specvl_demo.records import JsonObject
 from specvl_demo.vlm.eight_bits import refuse_unscaled
 from specvl_demo.vlm.shared_drafter import DRAFT_IDS, SECTION
