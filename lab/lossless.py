@@ -73,7 +73,7 @@ def lossless(loaded: LoadedPair, cases: Sequence[Question], options: LabOptions)
 
 def _gap(loaded: LoadedPair, request: Request, place: int) -> float | None:
     """Return the nats between the target's two likeliest tokens where the answers differ."""
-    (lane,) = session.run_lanes(loaded, replace(request, detail="full"), [base.choose("ar")])
+    (lane,) = session.run_lanes(loaded, replace(request, full=True), [base.choose("ar")])
     candidates = lane.rounds[place].candidates if place < len(lane.rounds) else None
     if not candidates:
         return None

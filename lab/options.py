@@ -64,4 +64,4 @@ def requests(
     for at, case in enumerate(cases):
         seeded = replace(sampling, seed=sampling.seed + at)
         question = replace(case, max_new_tokens=max_new_tokens, sampling=seeded)
-        yield session.make_request(loaded, question, detail="light")
+        yield session.make_request(loaded, question, full=False)

@@ -75,7 +75,7 @@ def test_questions_answered_together_get_the_answers_that_they_get_alone(pair: P
         assert answers.answer(target, [prompt], [sampling], 24) == [ids]
     for i in (0, 1, 2):
         question = replace(answers._question(lines[i], pair), max_new_tokens=24)
-        request = session.make_request(ready, question, detail="light")
+        request = session.make_request(ready, question, full=False)
         (lane,) = session.run_lanes(ready, request, [choosing.choose(ready.pair, "ar")])
         assert lane.token_ids == together[i]
     ended = {len(ids) for ids in together}

@@ -47,7 +47,7 @@ def run_bench(
     load = MachineLoad()
     cases = [replace(case, max_new_tokens=max_new_tokens, sampling=sampling) for case in cases]
     peers = peers if sampling == GREEDY else ()
-    questions = [session.make_request(loaded, case, detail="light") for case in cases]
+    questions = [session.make_request(loaded, case, full=False) for case in cases]
     session.warm_up(loaded, questions[0], choices)
     library = LibraryPeers(loaded.models, peers, choices)
     for name in peers:

@@ -27,7 +27,6 @@ from specvl_demo.core.types import (
     Policy,
     Prefill,
     Prompt,
-    Session,
     Target,
     Verifier,
     VisionEncoder,
@@ -41,14 +40,11 @@ NOT_FINITE = (
 )
 
 
-Detail = Literal["full", "light"]
-"""How much is recorded: "light" omits candidates and the target's log-probabilities."""
-
-
 @dataclass(frozen=True)
 class Request:
     """One question to one target, shared by all methods that answer it.
 
+    full: Whether candidates and the target's log-probabilities are recorded too.
     cancelled: Called before every round.
     """
 
@@ -58,13 +54,10 @@ class Request:
     token_texts: TokenTexts
     sampling: Sampling = field(default_factory=Sampling)
     max_new_tokens: int = NEW_TOKENS.default
-    detail: Detail = "full"
+    full: bool = True
     pair: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     cancelled: Callable[[], bool] = bool
-
-    def __post_init__(self) -> None:
-        NEW_TOKENS.check(self.max_new_tokens)
 
 
 @dataclass(frozen=True)
@@ -150,7 +143,6 @@ class Lane:
         self._request = shared.request
         self._remaining = min(max_new_tokens or NEW_TOKENS.high, shared.request.max_new_tokens)
         shared.reserve(parts.drafter.aux_request)
-        self._session: Session | None = None
 
     @property
     def done(self) -> bool:
@@ -219,9 +211,8 @@ class Lane:
         self._sampler = Sampler(request.sampling, self._device, ids, n_prefix, self._eos)
         self._draws = self._sampler if drawn else None
         self._root = int(prompt.ids[-1])
-        full = request.detail == "full"
         stop = request.sampling.stop
-        self._recorder = Recorder(request.token_texts, self._root, full, stop)
+        self._recorder = Recorder(request.token_texts, self._root, request.full, stop)
         self.before = encoded.seconds + prefill.seconds + draft_prefill_s
         return self._begin_record(encoded.seconds, prefill.seconds, draft_prefill_s)
 
@@ -287,8 +278,6 @@ class Lane:
         session = self._session
         sampler = self._sampler
         sampling = request.sampling
-        if session is None:
-            raise RuntimeError("the lane has not begun: call begin() before step()")
         watch.start()
         # Filled by the device: copying from the host would wait for it.
         root = torch.full((1,), self._root, device=self._device)
@@ -323,7 +312,7 @@ class Lane:
             raise FloatingPointError(NOT_FINITE.format(name=request.target.name))
         fields, more = written
         notes |= more
-        if request.detail == "full" and not sampling.greedy:
+        if request.full and not sampling.greedy:
             rows = [-1 if tree.rows is None else tree.rows[node] for node in path]
             notes["draws"] = sampler.describe_draws(scores.logits[path], emitted, rows)
         if sampling.logprobs:

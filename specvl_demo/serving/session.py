@@ -17,7 +17,7 @@ from PIL import Image
 
 from specvl_demo import records
 from specvl_demo.core import engine
-from specvl_demo.core.engine import Detail, Lane, Request, SharedPrefill
+from specvl_demo.core.engine import Lane, Request, SharedPrefill
 from specvl_demo.media import to_rgb
 from specvl_demo.media.files import REMARK
 from specvl_demo.methods.base import Choice, build_parts, note_names
@@ -55,11 +55,11 @@ LOAD_EVERY_S = 1.0
 def make_request(
     loaded: LoadedPair,
     question: Question,
-    detail: Detail = "full",
+    full: bool = True,
     cancelled: Callable[[], bool] = bool,
 ) -> Request:
     """Return a request to the loaded target; ValueError if a file cannot be read, or the prompt
-    does not fit.
+    does not fit. full, cancelled: See `Request`.
     """
     question = question.read_files(loaded.pair)
     prompt = loaded.prompter.prompt(question)
@@ -73,7 +73,7 @@ def make_request(
         token_texts=loaded.token_texts,
         sampling=_resolved(question.sampling, loaded),
         max_new_tokens=max_new_tokens,
-        detail=detail,
+        full=full,
         pair=loaded.pair.id,
         versions=loaded.versions,
         cancelled=cancelled,
@@ -205,7 +205,7 @@ def _decode_again(
     again: dict[str, list[float]] = {name: [] for name in short}
     waiting = [choice for choice in choices if choice.method.name in short]
     until = time.monotonic() + AGAIN_S
-    request = replace(shared.request, detail="light")
+    request = replace(shared.request, full=False)
     silent = SharedPrefill(request, like=shared)
     reserved = make_lanes(loaded, request, waiting, silent)  # they keep the prefill for the others
     while waiting and reserved:

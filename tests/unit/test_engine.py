@@ -83,7 +83,7 @@ def test_random_drafts_never_change_the_answer():
         logits, eos = random_table(rng), frozenset(rng.sample(range(1, 12), rng.choice((0, 1, 3))))
         target, n = TableTarget(logits, eos=eos), rng.randint(1, 24)
         how = drawn_sampling(rng, rng.choice((0.0, 0.9, 1.4)), rng.choice((0.0, 0.35)))
-        asked = request(target, n, sampling=how, detail="light")
+        asked = request(target, n, sampling=how, full=False)
         plain = run_lane(parts(), asked)
         drafter = TableDrafter(random_table(rng, near=logits))
         made = replace(parts(drafter, random_policy(rng)), draws=rng.choice(("argmax", "shared")))
@@ -220,7 +220,7 @@ def test_a_policy_that_names_rows_without_draws_is_refused():
 
 
 def test_light_records_keep_the_tree_and_leave_out_the_rest():
-    first = chained(TableTarget(CYCLE), 6, 3, detail="light")[1]
+    first = chained(TableTarget(CYCLE), 6, 3, full=False)[1]
     assert first.candidates is None and first.tree.target_logp is None
     assert first.tree.draft_logp is not None and first.tree.tokens == [0, 1, 2, 3]
 
@@ -277,7 +277,6 @@ def test_every_lane_is_charged_for_what_lanes_share(monkeypatch):
     assert [begin.draft_prefill_s for begin in begins] == [0.25, 0.25]
 
 
-def test_a_request_and_a_prompt_refuse_what_cannot_be():
-    refuses("Max new tokens", request, TableTarget(CYCLE), 0)
+def test_a_prompt_refuses_what_cannot_be():
     refuses("end with text", Prompt, torch.tensor([1, 2]), torch.tensor([False, True]), {})
     refuses("at least two", Prompt, torch.tensor([1]), torch.tensor([False]), {})

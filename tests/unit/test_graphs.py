@@ -434,7 +434,7 @@ def test_a_round_launches_little_outside_its_graphs_and_seldom_waits(
 
     monkeypatch.setattr(FakeGraph, "replay", uncounted)
     models = both_backends(tiny_llava(layers=4), (*KINDS, "eagle3"))["graphs"]
-    request = ask(models.target, tiny_prompt(2), max_new_tokens=40, detail="light")
+    request = ask(models.target, tiny_prompt(2), max_new_tokens=40, full=False)
     lane = Lane(method, build_parts(choose(method), models), SharedPrefill(request))
     lane.begin()
     lane.step()

@@ -13,7 +13,6 @@ from PIL import Image
 
 from specvl_demo import pairs
 from specvl_demo.compare.provenance import collect_facts
-from specvl_demo.core.engine import Detail
 from specvl_demo.core.faults import lacks_memory, loses_device
 from specvl_demo.media import Visual
 from specvl_demo.media.files import REMARK
@@ -123,7 +122,7 @@ class JobRunner:
             choices = job.choices()
             roles = choosing.roles_of(choices)
             if fresh := not self.has_loaded(pair, roles, job.options):
-                yield {"k": "status", "stage": "loading", "detail": pair.title}
+                yield messages.loading_event(pair.title)
             loaded = self.load_pair(pair, roles, stage, job.options)
             loaded.calibrate(stage, question.max_new_tokens if detect_machine().per_call else None)
             # 2. The question, as a request to its target.
@@ -131,8 +130,7 @@ class JobRunner:
                 yield {"k": "status", "stage": "media"}
             if cancelled():
                 return
-            detail: Detail = "light" if job.timed else "full"
-            request = session.make_request(loaded, question, detail, cancelled)
+            request = session.make_request(loaded, question, not job.timed, cancelled)
             if cancelled():
                 return
             # 3. Its lanes, side by side.
@@ -146,7 +144,7 @@ class JobRunner:
             else:
                 yield {"k": "status", "stage": "prefill"}
                 if fresh and loaded.plan.device != "cpu":
-                    yield {"k": "status", "stage": "loading", "detail": RECORDING}
+                    yield messages.loading_event(RECORDING)
                 shown = zip(request.prompt.source.all_media, question.all_media, strict=True)
                 notes = AskedQuestion(question.words, [_thumbnail(*each) for each in shown])
                 records = session.race(loaded, request, choices, notes=notes, watchers=job.watchers)
