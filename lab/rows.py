@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -36,7 +37,7 @@ def report(options: LabOptions) -> dict[str, Any]:
     facts = provenance.collect_facts(loaded)
     return {
         **{name: facts[name] for name in ("processor", "threads", "device", "dtype", "commit")},
-        "kernels": kernels.name() if facts["kernels"] else None,
+        "kernels": _level_of_kernels() if facts["kernels"] else None,
         "context": CONTEXT,
         "rounds": rounds,
         "rows": [
@@ -44,3 +45,9 @@ def report(options: LabOptions) -> dict[str, Any]:
             for n in ROWS
         ],
     }
+
+
+def _level_of_kernels() -> str:
+    """Return the kind of processor that they are built for, as `build_kernels` calls it."""
+    # Where a library was loaded from ctypes keeps under no public name.
+    return Path(kernels.library()._name).stem.removeprefix("kernels-").rpartition("-")[0]

@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from recipes.features import Example, extended
 from specvl_demo.core import highest
-from specvl_demo.core.sampling import probabilities
+from specvl_demo.core.sampling import warp_logits
 from specvl_demo.core.tree import chain
 from specvl_demo.core.types import Prompt
 from specvl_demo.decoders.sequence import CachedSequence, prefill
@@ -125,7 +125,9 @@ def answer(
         tokens = [
             int(highest.argmax(row[None]))
             if samplings[i].greedy
-            else int(probabilities(row.cpu(), samplings[i]).multinomial(1, generator=draws[i]))
+            else int(
+                warp_logits(row.cpu(), samplings[i]).softmax(-1).multinomial(1, generator=draws[i])
+            )
             for i, row in zip(rows, logits, strict=True)
         ]
         for i, token in zip(rows, tokens, strict=True):

@@ -66,11 +66,6 @@ def warp_logits(logits: Tensor, sampling: Sampling) -> Tensor:
     return logits
 
 
-def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Return the processed distribution [..., V] in float32; for greedy, the plain softmax."""
-    return warp_logits(logits, sampling).softmax(-1)
-
-
 class Sampler:
     """One lane's choice of tokens.
 

@@ -455,8 +455,8 @@ class Drafter:
 
     def attention_to_prompt(self, rows: Sequence[int], tokens: Tensor) -> Tensor | None:
         """Return how much rows fed in this round, a path of tokens from row 0, attend to each
-        position of the prompt, [len(rows), positions] >= 0; None from a drafter without such an
-        attention.
+        position of the prompt, and of the answer if it has more columns, [len(rows), positions]
+        >= 0; None from a drafter without such an attention.
 
         Called only for the record, before the commit of the same round.
         """
@@ -511,8 +511,6 @@ class Policy(ABC):
 
 class Verifier(ABC):
     """Decides which drafted tokens stay. A verifier object serves one lane."""
-
-    lossless: bool
 
     def begin(self, start: LaneStart) -> None:
         """Read the prompt's prefill; raise ValueError for a request that cannot be served."""

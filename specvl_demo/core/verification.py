@@ -41,8 +41,6 @@ class LosslessVerifier(Verifier):
     it gives every lane the same numbers, whatever trees it drafts.
     """
 
-    lossless = True
-
     def verify(self, tree: DraftTree, scores: Scores, sampler: Sampler) -> Verdict:
         """Accept the longest path of tokens that the target chose, then emit its next choice."""
         numbers = sampler.noisy_scores(scores.logits, tree.shape.depth)
@@ -92,8 +90,6 @@ class RelaxedVerifier(Verifier):
     Every branch is judged independently. End-of-sequence, special and placeholder tokens are never
     relaxed, whether drafted or chosen by the target.
     """
-
-    lossless = False
 
     def begin(self, start: LaneStart) -> None:
         vocabulary = start.vocabulary

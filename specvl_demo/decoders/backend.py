@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from specvl_demo.core.types import Vocabulary
 from specvl_demo.decoders.forward import ForwardInput
@@ -151,11 +151,12 @@ class LanguageBackend(Backend):
 
     n_cached: int
 
-    def __init__(self, decoder: PreTrainedModel, embeddings: nn.Module, head: nn.Module) -> None:
+    def __init__(self, decoder: PreTrainedModel, embeddings: Any, head: Any) -> None:
+        """embeddings, head: The model's own modules, of whatever class."""
         super().__init__()
         self._decoder = decoder
         self._embeddings = embeddings
-        self._head = cast("Any", head)
+        self._head = head
         self.width = self.input_width = decoder.config.hidden_size
         self.n_layers = decoder.config.num_hidden_layers
         read = [*decoder.layers.parameters(), self._head.weight]
@@ -165,7 +166,7 @@ class LanguageBackend(Backend):
     @property
     def device(self) -> torch.device:
         """Where ids, masks and logits are; layers may lie elsewhere."""
-        return cast("Tensor", self._embeddings.weight).device
+        return self._embeddings.weight.device
 
     @property
     def dtype(self) -> torch.dtype:

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -90,7 +90,7 @@ class HFDecoder(LanguageBackend):
 
     def new_layer(self) -> tuple[nn.Module, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]]:
         """Return a layer like those that attend, without weights, and its rotary positions."""
-        decoder = cast("Any", self._decoder)
+        decoder: Any = self._decoder
         i = next(i for i, layer in enumerate(decoder.layers) if hasattr(layer, "self_attn"))
         with torch.device("meta"):
             layer = type(decoder.layers[i])(decoder.config, i)
@@ -174,11 +174,9 @@ def _rotate_each_row(
     return tuple(torch.where(late, *both) for both in zip(out, short, strict=True))
 
 
-def _logits(
-    head: nn.Module, embeddings: nn.Module, softcap: float | None, hidden: Tensor
-) -> Tensor:
+def _logits(head: Any, embeddings: Any, softcap: float | None, hidden: Tensor) -> Tensor:
     """Return the head's logits where ids are, capped as some families do."""
-    logits = linear_logits(head, hidden).to(cast("Tensor", embeddings.weight).device)
+    logits = linear_logits(head, hidden).to(embeddings.weight.device)
     return logits if softcap is None else torch.tanh(logits / softcap) * softcap
 
 

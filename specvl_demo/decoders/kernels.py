@@ -12,7 +12,6 @@ import logging
 import os
 import subprocess
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -179,13 +178,6 @@ def n_threads() -> int:
 def available() -> bool:
     """Return whether our own kernels run here."""
     return _load_library() is not None
-
-
-def name() -> str | None:
-    """Return the kind of processor that they are built for, as `build_kernels` calls it."""
-    loaded = _load_library()
-    # Where a library was loaded from ctypes keeps under no public name.
-    return None if loaded is None else build_kernels.level_name(Path(loaded._name))
 
 
 class PackedMatrix:

@@ -57,20 +57,14 @@ class LayerWeights(NamedTuple):
         return all(m is not None and not m.k % VECTOR and not m.n % GROUP for m in matrices)
 
 
-class EntryAndExit(NamedTuple):
-    """What is before and after a stack of layers, each None if there is nothing.
-
-    enter: Maps embeddings to what the layers add to. leave: Maps that back once it is normed. norm:
-        [D], the last norm's weight where there is no `leave`.
-    """
-
-    enter: PackedMatrix | None = None
-    leave: PackedMatrix | None = None
-    norm: Tensor | None = None
-
-
 class LayerStack:
-    """Layers of one size, which the kernels take (`takes_layers`)."""
+    """Layers of one size, which the kernels take (`takes_layers`).
+
+    Args:
+        enter: Maps embeddings to what the layers add to; None if these are the same.
+        leave: Maps that back once it is normed, likewise.
+        norm: [D], the last norm's weight where there is no `leave`; None if it has none.
+    """
 
     def __init__(
         self,
@@ -79,9 +73,11 @@ class LayerStack:
         kv_heads: int,
         head_width: int,
         root: float,
-        ends: EntryAndExit,
+        enter: PackedMatrix | None = None,
+        leave: PackedMatrix | None = None,
+        norm: Tensor | None = None,
     ) -> None:
-        self._memory = tuple(parts), ends
+        self._memory = tuple(parts), enter, leave, norm
         self.n_layers = len(parts)
         structs = (kernels.LayerStruct * len(parts))()
         for struct, part in zip(structs, parts):
@@ -96,9 +92,9 @@ class LayerStack:
         self.width: int = structs[0].down.n
         self.struct = kernels.StackStruct(
             layers=structs,
-            enter=pointer(ends.enter),
-            leave=pointer(ends.leave),
-            norm=address(ends.norm),
+            enter=pointer(enter),
+            leave=pointer(leave),
+            norm=address(norm),
             width=self.width,
             heads=heads,
             kv_heads=kv_heads,

@@ -8,7 +8,7 @@ FR-Spec (arXiv 2502.14856), EAGLE-3 (arXiv 2503.01840).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,12 +24,12 @@ def map_rows(product: Callable[[Tensor], Tensor], hidden: Tensor) -> Tensor:
     return rows.view(*hidden.shape[:-1], -1)
 
 
-def linear_logits(head: nn.Module, hidden: Tensor) -> Tensor:
+def linear_logits(head: Any, hidden: Tensor) -> Tensor:
     """Return the logits of a model's own head, in float32 on the GPU that has it."""
-    weight = cast("Tensor", head.weight)
+    weight = head.weight
     plain = type(head) is nn.Linear and head.bias is None and weight.device == hidden.device
     if not plain or hidden.device.type == "cpu":
-        return cast("Tensor", head(hidden))
+        return head(hidden)
     return map_rows(lambda rows: mm_in_float32(rows, weight.t()), hidden)
 
 

@@ -25,7 +25,6 @@ from specvl_demo.decoders.forward import ForwardInput
 from specvl_demo.decoders.kv_cache import KVCache
 from specvl_demo.decoders.layer_stack import (
     DraftWeights,
-    EntryAndExit,
     LayerStack,
     LayerWeights,
     LevelWeights,
@@ -36,7 +35,7 @@ from specvl_demo.decoders.packed_linear import Bits, PackedLinear, has_kernels
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-    from transformers.models.llama.modeling_llama import LlamaAttention, LlamaDecoderLayer
+    from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
 _LARGEST = 4.0
 """Where numbers of a normed row are clipped, in standard deviations. 3.5 and 4 change the
@@ -124,7 +123,7 @@ class PackedDecoder(lean.LeanDecoder):
             self.output = self._output_head(packed_head, len(head.weight))
             sizes = self._heads, self._kv_heads, self._head_width
             self._stack = LayerStack(
-                self._packed, *sizes, float(self._root), self._entry_and_exit()
+                self._packed, *sizes, float(self._root), **self._before_and_after()
             )
             n_positions = min(decoder.config.max_position_embeddings, _LONGEST)
             # [positions, 1, width / 2], for all heads.
@@ -202,32 +201,27 @@ class PackedDecoder(lean.LeanDecoder):
         """Return the numbers of `LayerWeights`: qkv, out, gate_up, down; bias, norm, after_norm."""
         attn = layer.self_attn
         mlp = layer.mlp
-        qkv, bias = self._qkv_projection(attn)
+        q, k, v = attn.q_proj, attn.k_proj, attn.v_proj
+        width = self._head_width
+        qkv = join_projections(q.weight, k.weight, v.weight, width)
+        bias = None
+        if q.bias is not None:
+            bias = join_projections(q.bias, k.bias, v.bias, width).float()
         gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
         matrices = [qkv, attn.o_proj.weight, gate_up, mlp.down_proj.weight]
         norms = layer.input_layernorm, layer.post_attention_layernorm
         scaled = (norm.weight.float() * self.width**0.5 for norm in norms)
         return [each.float() for each in matrices], [bias, *scaled]
 
-    def _entry_and_exit(self) -> EntryAndExit:
-        return EntryAndExit(norm=self._norm)
+    def _before_and_after(self) -> dict[str, Any]:
+        """Return what is before and after the layers (`LayerStack`)."""
+        return {"norm": self._norm}
 
     def _output_head(self, packed: PackedLinear, vocab: int) -> OutputHead:
         return OutputHead(packed, vocab)
 
     def _pack_head(self, weight: Tensor) -> PackedLinear:
         return PackedLinear(weight, self._few_bits)
-
-    def _qkv_projection(self, attn: LlamaAttention) -> tuple[Tensor, Tensor | None]:
-        """Return the projection to queries, keys, values and its bias, rotary pairs adjacent."""
-        q = attn.q_proj
-        k = attn.k_proj
-        v = attn.v_proj
-        width = self._head_width
-        weight = join_projections(q.weight, k.weight, v.weight, width)
-        if q.bias is None:
-            return weight.float(), None
-        return weight.float(), join_projections(q.bias, k.bias, v.bias, width).float()
 
 
 class Hadamard(NamedTuple):
@@ -288,10 +282,10 @@ class RotatedDecoder(PackedDecoder):
         multiply = lambda rows: packed(rotate(rows.float()))  # noqa: E731
         return OutputHead(partial(map_rows, multiply), vocab)
 
-    def _entry_and_exit(self) -> EntryAndExit:
+    def _before_and_after(self) -> dict[str, Any]:
         rotation = self._rotation(torch.eye(self.width))
         leave = PackedLinear(rotation * self._norm[:, None], bits=16)
-        return EntryAndExit(self._in.matrix, leave.matrix)
+        return {"enter": self._in.matrix, "leave": leave.matrix}
 
     def _pack_head(self, weight: Tensor) -> PackedLinear:
         return PackedLinear(self._rotation(weight), bits=8, row_bits=8)

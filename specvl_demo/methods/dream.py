@@ -245,13 +245,8 @@ class DreamDrafter(FeatureDrafter):
 
     _head: DreamHead
 
-    def begin(self, start: LaneStart) -> None:
-        super().begin(start)
-        self._positions = start.prefill.hidden.shape[0]
-
     def attention_to_prompt(self, rows: Sequence[int], tokens: Tensor) -> Tensor:
-        weights = self._head.cross_attention_weights(self._sequence, rows, tokens)
-        return weights[:, : self._positions]
+        return self._head.cross_attention_weights(self._sequence, rows, tokens)
 
 
 def kept_positions(visual: Tensor, importance: Tensor | None, keep: float) -> Tensor:

@@ -214,16 +214,11 @@ def _plan_static(
     return shape, rows, calls, to_device(at[1:], device)
 
 
-def static_tree(settings: StaticSettings) -> StaticTree:
-    """Make the 25-path tree, or as much of it as fits."""
-    return StaticTree(trim_paths(settings.tree_nodes - 1))
-
-
 STATIC_TREE = Part(
     "policy",
     "static-tree",
     "a fixed tree of up to 25 paths",
-    static_tree,
+    lambda settings: StaticTree(trim_paths(settings.tree_nodes - 1)),
     StaticSettings,
     needs=TREE,
     label=lambda settings: f"static tree of {size_words(settings.tree_nodes)}",

@@ -57,12 +57,11 @@ def min_path_probability(level: int, depth: int) -> float:
 
 @dataclass(frozen=True)
 class TreePlan:
-    """The shape of a tree at one confidence `alpha`.
+    """The shape of a tree.
 
     max_nodes: Of the tree, including the root.
     """
 
-    alpha: float
     depth: int
     width: float
     max_nodes: int
@@ -148,7 +147,7 @@ def width_for(alpha: float, settings: SageSettings) -> float:
 
 def plan(alpha: float, settings: SageSettings, cap: int) -> TreePlan:
     """Return the tree's shape for a confidence; `cap` is the history's limit on the depth."""
-    return TreePlan(alpha, depth_for(alpha, cap), width_for(alpha, settings), settings.max_nodes)
+    return TreePlan(depth_for(alpha, cap), width_for(alpha, settings), settings.max_nodes)
 
 
 def template(top: Sequence[float], plan: TreePlan) -> list[RankPath]:
@@ -285,7 +284,7 @@ class EntropyTree(Policy):
             tree = StaticTree(ranks, TOP_K).propose(recorder, root, room, draws)
         sizes = Counter(tree.shape.depth[1:])
         notes = {
-            "alpha": round(tree_plan.alpha, 4),
+            "alpha": round(self._alpha, 4),
             "depth": tree_plan.depth,
             "width": round(tree_plan.width, 3),
             "drafted_depth": len(sizes),

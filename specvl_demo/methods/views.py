@@ -232,24 +232,17 @@ class CaptionView(View):
     name = "caption"
 
     def build_context(self, encoded: Encoded, encoder: VLM, prefill: Prefill) -> Context:
-        captions = self.write_captions(encoded, encoder)
         inserts = [
-            (run, (*self.prefix, *caption))
-            for run, caption in zip(visual_runs(encoded.visual), captions, strict=True)
+            ((start, stop), (*self.prefix, *self.write_caption(encoded, encoder, stop)))
+            for start, stop in visual_runs(encoded.visual)
         ]
         return splice_tokens(self.name, encoded, encoder, inserts)
 
-    def write_captions(self, encoded: Encoded, encoder: VLM) -> list[list[int]]:
-        """Return one caption for every run, cut before its end token.
+    def write_caption(self, encoded: Encoded, encoder: VLM, stop: int) -> list[int]:
+        """Return the caption of what is shown before `stop`, cut before its end token.
 
         # choice: a picture is described in the context of what precedes it, as in training.
         """
-        return [
-            self._write_caption(encoded, encoder, stop) for _, stop in visual_runs(encoded.visual)
-        ]
-
-    def _write_caption(self, encoded: Encoded, encoder: VLM, stop: int) -> list[int]:
-        """Return the caption of what is shown before `stop`."""
         decoder = encoder.decoder
         device = encoded.ids.device
         # The request replaces the prompt's own text after the picture.

@@ -93,11 +93,6 @@ def library_path(folder: Path, level: CpuLevel) -> Path:
     return folder / f"kernels-{level.name}-{version.hexdigest()[:12]}.so"
 
 
-def level_name(built: Path) -> str:
-    """Return the name of the level of a library."""
-    return built.stem.removeprefix("kernels-").rpartition("-")[0]
-
-
 def hash_path(built: Path) -> Path:
     """Return the path of the file with a library's hash."""
     return built.with_suffix(".sha256")

@@ -91,7 +91,7 @@ class VLMTarget:
         if invariant:
             sequence.cache.zero_unused()
         sequence.cache.prepare(shapes)
-        return VLMSession(self, sequence, prefill, aux_request.layers)
+        return VLMSession(self, sequence, prefill, AuxRequest(layers=aux_request.layers))
 
     @property
     def recomputes(self) -> bool:
@@ -114,16 +114,20 @@ class VLMTarget:
 
 
 class VLMSession:
-    """A `core.types.Session`: one lane's sequence on the target."""
+    """A `core.types.Session`: one lane's sequence on the target, whose scores keep what
+    `aux_request` names.
+    """
 
     def __init__(
-        self, target: VLMTarget, sequence: CachedSequence, prefill: Prefill, layers: tuple[int, ...]
+        self,
+        target: VLMTarget,
+        sequence: CachedSequence,
+        prefill: Prefill,
+        aux_request: AuxRequest,
     ) -> None:
-        self._vlm = target.vlm
+        self._target = target
         self._sequence = sequence
-        self._aux_request = AuxRequest(layers=layers)
-        self._min_invariant_rows = target.min_invariant_rows
-        self._recomputes = target.recomputes
+        self._aux_request = aux_request
         self._encoded = prefill.encoded
         self._answer: list[Tensor] = []
 
@@ -136,21 +140,21 @@ class VLMSession:
 
     @torch.inference_mode()
     def score(self, tree: DraftTree) -> Scores:
-        decoder = self._vlm.decoder
+        decoder = self._target.decoder
         aux = AuxStates(self._aux_request)
         x = decoder.embed(tree.tokens.to(decoder.device))[None]
-        hidden = self._sequence.score(x, tree.shape, aux, self._min_invariant_rows)[0]
+        hidden = self._sequence.score(x, tree.shape, aux, self._target.min_invariant_rows)[0]
         size = len(tree)
         layers = {i: states[0, :size] for i, states in aux.layers.items()}
         recompute = None
-        if self._recomputes:
+        if self._target.recomputes:
             self._tokens = tree.tokens
             recompute = self._recompute
         return Scores(decoder.logits(hidden)[:size], hidden[:size], layers, recompute)
 
     def _recompute(self, path: Sequence[int]) -> Tensor:
         """See `Scores.recompute`. Two passes from an empty cache: the prompt, what was said."""
-        decoder = self._vlm.decoder
+        decoder = self._target.decoder
         answer = torch.cat((*self._answer, self._tokens[list(path)])).to(decoder.device)
         context = self._encoded.context("target")
         sequence = prefill(decoder, [context], len(context.ids) + len(answer)).sequence
@@ -160,5 +164,5 @@ class VLMSession:
     @torch.inference_mode()
     def commit(self, path: Sequence[int]) -> None:
         self._sequence.commit_nodes(path)
-        if self._recomputes:
+        if self._target.recomputes:
             self._answer.append(take_rows(self._tokens, path))

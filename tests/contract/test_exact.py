@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from specvl_demo.core import highest, noise, sampling
-from specvl_demo.core.sampling import Sampler, Sampling, probabilities
+from specvl_demo.core.sampling import Sampler, Sampling, warp_logits
 from specvl_demo.core.tree import DraftTree, TreeShape, chain
 from specvl_demo.core.types import Scores, Target
 from specvl_demo.core.verification import LosslessVerifier
@@ -135,7 +135,7 @@ def test_processing_follows_the_librarys_order():
     for temperature, *values in product((0.7, 2.0), *cuts.values()):
         sampling = Sampling(temperature, **dict(zip(cuts, values)))
         wanted = warped(logits, sampling).softmax(-1)
-        assert torch.allclose(probabilities(logits, sampling), wanted, atol=1e-6)
+        assert torch.allclose(warp_logits(logits, sampling).softmax(-1), wanted, atol=1e-6)
 
 
 class OpenAIPenalties(LogitsProcessor):
@@ -185,7 +185,10 @@ def test_the_plain_answer_is_the_librarys(target: Target, settings: Any, library
 def test_the_smallest_temperature_takes_the_likeliest_token():
     """Also of logits so large that dividing them first would leave no number."""
     logits = torch.tensor([[1e36, 2e36, -3e36], [0.0, -torch.inf, 1.0]])
-    assert probabilities(logits, Sampling(1e-3)).tolist() == [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    assert warp_logits(logits, Sampling(1e-3)).softmax(-1).tolist() == [
+        [0.0, 1.0, 0.0],
+        [0.0, 0.0, 1.0],
+    ]
 
 
 @pytest.mark.parametrize("size", [100, 16_384, 49_152, 50_000])

@@ -298,8 +298,8 @@ def test_captions_are_the_drafters_own_greedy_words(models: Any):
     small, prompt = models.drafter("small"), PROMPTS[0]
     encoded = small.encode(prompt)
     ask = (8, 9, 10)
-    said = CaptionView((), ask, frozenset({EOS}), banned=(3,)).write_captions(encoded, small)
     stop = prompt.spans[0].stop
+    written = CaptionView((), ask, frozenset({EOS}), (3,)).write_caption(encoded, small, stop)
     ids = torch.tensor([[*prompt.ids[:stop].tolist(), *ask]])
     generated = small.model.generate(
         input_ids=ids,
@@ -311,4 +311,4 @@ def test_captions_are_the_drafters_own_greedy_words(models: Any):
         pad_token_id=0,
     )[0, ids.shape[1] :].tolist()
     expected = generated[: generated.index(EOS)] if EOS in generated else generated
-    assert said == [expected] and expected
+    assert written == expected and expected

@@ -228,7 +228,7 @@ def test_a_tree_that_is_not_the_one_asked_for_says_why():
         limit = sage.begin.settings["max_nodes"]
         for r in sage.rounds:
             notes = r.notes
-            tree_plan = TreePlan(notes["alpha"], notes["depth"], notes["width"], limit)
+            tree_plan = TreePlan(notes["depth"], notes["width"], limit)
             sizes = Counter(shape_of(tuple(r.tree.parent)).depth[1:])
             assert why_other(tree_plan, sizes, sage.begin.max_new_tokens - n - 1) == notes["why"]
             n += len(r.tokens)

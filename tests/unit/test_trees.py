@@ -15,13 +15,13 @@ from specvl_demo.core.types import LevelRequest, Verdict, Vocabulary
 from specvl_demo.methods.ngram import NgramDrafter
 from specvl_demo.methods.policies import (
     EAGLE_TREE,
+    STATIC_TREE,
     BestFirst,
     BestFirstSettings,
     Chain,
     ChainSettings,
     StaticSettings,
     StaticTree,
-    static_tree,
 )
 from tests.fakes import TableDrafter
 
@@ -132,7 +132,7 @@ def test_a_ranked_tree_holds_the_tokens_of_its_ranks(room: int):
 
 @pytest.mark.parametrize("size", [2, 6, 12, 26])
 def test_a_smaller_static_tree_keeps_so_many_of_the_nodes(size: int):
-    tree, drafter = propose(static_tree(StaticSettings(size)))
+    tree, drafter = propose(STATIC_TREE.build(StaticSettings(size)))
     check(tree, drafter)
     assert len(tree) == size
 

@@ -23,12 +23,7 @@ from specvl_demo.decoders.attention import (
     rotary_axes,
     rotations,
 )
-from specvl_demo.decoders.layer_stack import (
-    EntryAndExit,
-    LayerStack,
-    LayerWeights,
-    takes_layers,
-)
+from specvl_demo.decoders.layer_stack import LayerStack, LayerWeights, takes_layers
 from specvl_demo.decoders.packed_linear import PackedLinear
 
 Tensors = Mapping[str, Tensor]
@@ -190,7 +185,7 @@ def stack_layers(
     if parts[0].qkv.dtype != torch.float32 or not takes_layers(parts, g.head_width):
         return None
     root = (g.width * g.eps) ** 0.5  # see `norm_root`
-    return LayerStack(parts, g.heads, g.kv_heads, g.head_width, root, EntryAndExit(norm=norm))
+    return LayerStack(parts, g.heads, g.kv_heads, g.head_width, root, norm=norm)
 
 
 class CrossAttention:
@@ -203,9 +198,7 @@ class CrossAttention:
     def __init__(self, tensors: Tensors, prefix: str, geometry: Geometry) -> None:
         g = geometry
         attention = f"{prefix}.cross_attn."
-        self._heads = g.heads
-        self._kv_heads = g.kv_heads
-        self._head_width = g.head_width
+        self._geometry = g
         q = tensors[attention + "q_proj.weight"]
         self._eps = norm_root(g, q)
         self._head_eps = norm_root(g, q, g.head_width)
@@ -226,7 +219,8 @@ class CrossAttention:
 
     def write_keys_values(self, features: Tensor, slot: Tensor) -> None:
         """Write keys and values of features [r, D] into slot [2, 1, kv_heads, r, width]."""
-        kv = self._kv(features).view(features.shape[0], 2, self._kv_heads, self._head_width)
+        g = self._geometry
+        kv = self._kv(features).view(features.shape[0], 2, g.kv_heads, g.head_width)
         kv[:, 0] = unit_rows(kv[:, 0], self._head_eps)
         slot.copy_(kv.permute(1, 2, 0, 3).unsqueeze(1))
 
@@ -237,11 +231,12 @@ class CrossAttention:
 
     def attention_weights(self, x: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
         """Return its attention [k, S], the mean over the heads, with the same arguments."""
-        return probabilities(self._queries(x), keys, mask, None, self._head_width**-0.5)[0]
+        return probabilities(self._queries(x), keys, mask, None, self._geometry.head_width**-0.5)[0]
 
     def _queries(self, x: Tensor) -> Tensor:
         """Return [1, heads, k, width]."""
-        q = self._q(unit_rows(x, self._eps)).view(x.shape[0], self._heads, self._head_width)
+        g = self._geometry
+        q = self._q(unit_rows(x, self._eps)).view(x.shape[0], g.heads, g.head_width)
         return unit_rows(q, self._head_eps).mul_(self._norm).transpose(0, 1).unsqueeze(0)
 
 

@@ -171,8 +171,8 @@ CAPTIONS = [[21, 22, 23, 24 + i] for i in range(99)]
 class SaidCaptions(CaptionView):
     """Captions that are known."""
 
-    def write_captions(self, encoded: Encoded, encoder: Any) -> list[list[int]]:
-        return CAPTIONS[: len(visual_runs(encoded.visual))]
+    def write_caption(self, encoded: Encoded, encoder: Any, stop: int) -> list[int]:
+        return CAPTIONS[[end for _, end in visual_runs(encoded.visual)].index(stop)]
 
 
 @seen
