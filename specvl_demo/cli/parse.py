@@ -258,6 +258,7 @@ COMMANDS: dict[str, Command] = {
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the options of a command line; without words, those of `serve`."""
     parser = Parser(
         prog="python -m specvl_demo",
         description="Speculative decoding of vision-language models, round by round, with measured"

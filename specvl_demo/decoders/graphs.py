@@ -190,12 +190,16 @@ class DraftStep(GraphStep):
         self._given: Mapping[str, Tensor] = {}
 
     def fill(self, call: Mapping[str, Tensor]) -> None:
+        """Copy buffers by name; those that are the same object as the last time are left alone."""
         for name, values in call.items():
             if self._given.get(name) is not values:
                 getattr(self, name)[: len(values)] = values
         self._given = call
 
     def compute(self, backend: Backend, cache: GraphCache) -> None:
+        """Draft the whole tree, level by level, without the host: each level's tokens and places
+        are tensors, so that a graph of these kernels drafts any tree of this shape.
+        """
         length, late, holes = self.numbers
         padding, offset = self.shifts[..., None]
         columns = torch.arange(cache.buffer_rows, device=backend.device)

@@ -45,6 +45,8 @@ class Gpu(NamedTuple):
 
 @dataclass(frozen=True)
 class Machine:
+    """What a machine has for models: processors, memory and GPUs."""
+
     n_cpus: int
     memory_bytes: int
     cpu: str

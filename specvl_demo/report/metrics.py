@@ -107,6 +107,8 @@ def timings(lane: LaneRecords) -> list[float]:
 
 @dataclass(frozen=True)
 class Comparison:
+    """Figures of a method beside those of AR, which answered the same questions: S, τ and ρ."""
+
     metrics: Metrics
     ar: Metrics
 

@@ -32,6 +32,7 @@ def inspect_file(path: AnyPath) -> tuple[list[LaneRecords], list[str]]:
 
 
 def inspect_text(text: str) -> tuple[list[LaneRecords], list[str]]:
+    """As `inspect_file`, of a trace that was read already."""
     good = []
     problems = []
     # Not splitlines: JSON strings may contain U+2028 and similar characters.

@@ -105,6 +105,9 @@ def _public_path(path: Path) -> str:
 
 
 def build_page(handlers: PageHandlers) -> gr.Blocks:
+    """Return the page: Gradio's server of files and calls, and one component, which is all of it
+    that a visitor sees.
+    """
     gr.set_static_paths([OWN / "js", OWN / "css", UI, *handlers.files])
 
     def leave(request: gr.Request) -> None:

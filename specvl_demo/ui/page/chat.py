@@ -102,6 +102,10 @@ def routes(handlers: PageHandlers) -> list[Route]:
 
 @dataclass
 class ChatApi:
+    """What answers at `/v1`, over the handlers that the page itself has: its queue and its limits
+    hold for programs too.
+    """
+
     handlers: PageHandlers
 
     async def models(self, _: Request) -> Response:
