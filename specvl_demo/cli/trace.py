@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from specvl_demo.cli.parse import InputError, file_error
+from specvl_demo.records import LaneRecords
 from specvl_demo.report import figure, html, tables, trace
 
-DRAWN = {
+DRAWN: dict[str, tuple[str, str, Callable[[Sequence[LaneRecords]], str]]] = {
     "html": (".html", "the page with this race", html.race_page),
     "figure": (".svg", "a figure, which browsers print as PDF,", figure.race_svg),
 }

@@ -38,6 +38,7 @@ PAINT: dict[Origin, tuple[str, str, str]] = {
 """Background, line and name of every origin."""
 PHASES = {"drafting": "#56b4e9", "verifying": "#0072b2", "rest": "#a8b0b8"}
 """The page's too: verifying has the colour of the target, which does it."""
+CHOSEN = "An example, chosen to teach: a comparison tells what is gained on average. "
 NAMES, ROW = 150, 44
 """Width of a heat map's names of methods, and height of a row."""
 
@@ -53,8 +54,8 @@ class Letter(NamedTuple):
         return 2 if east_asian_width(self.text) in "WF" else 1
 
 
-def race_svg(lanes: Sequence[LaneRecords]) -> str:
-    """Return the figure of a race as text."""
+def race_svg(lanes: Sequence[LaneRecords], *, chosen: bool = False) -> str:
+    """Return the figure of a race as text. chosen: it is an example of the page."""
     longest = max(measure_lanes(lane).decode_s for lane in lanes) or 1.0
     y = MARGIN + 38.0
     parts = []
@@ -62,7 +63,8 @@ def race_svg(lanes: Sequence[LaneRecords]) -> str:
         drawn, y = _draw_lane(lane, lanes, longest, y)
         parts += drawn
     parts += _draw_legend(y)
-    return _whole(lanes[0].begin.notes.question or "A race", parts, y + 36, race_caption(lanes))
+    caption = CHOSEN * chosen + race_caption(lanes)
+    return _whole(lanes[0].begin.notes.question or "A race", parts, y + 36, caption)
 
 
 def heat_map_svg(rows: Sequence[JsonObject], caption: str) -> str:

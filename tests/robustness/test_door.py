@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from specvl_demo.places import EXAMPLES
+from specvl_demo.report.figure import CHOSEN
 from specvl_demo.ui import messages
 from specvl_demo.ui.command import read_frames
 from specvl_demo.ui.page import catalog, handlers
@@ -448,8 +449,11 @@ def test_a_race_is_shared_within_its_visit(tmp_path: Path, monkeypatch):
     made = serving.export_race({"path": str(trace)}, me)["url"].removeprefix("gradio_api/file=")
     assert Path(made).read_text().startswith("<!doctype html>")
     assert Path(made).parent.parent == tmp_path and len(files_in(tmp_path)) == 2
-    made = serving.export_race({"path": str(trace), "as": "figure"}, me)["url"]
-    assert Path(made.removeprefix("gradio_api/file=")).read_text().startswith("<svg")
+    for example in (None, "tree"):
+        payload = {"path": str(trace), "as": "figure", "example": example}
+        made = serving.export_race(payload, me)["url"].removeprefix("gradio_api/file=")
+        drawn = Path(made).read_text()
+        assert drawn.startswith("<svg") and (CHOSEN[:28] in drawn) is bool(example)
     kept.release_files("visit")
     assert files_in(tmp_path) == [trace]
 

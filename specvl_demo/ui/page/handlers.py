@@ -200,7 +200,8 @@ class PageHandlers:
             raise ValueError(messages.NOT_SHARED)
         with self._read_trace(file) as lanes:
             if payload.get("as") == "figure":
-                return self._write_file(caller, "race.svg", figure.race_svg(lanes).encode())
+                drawn = figure.race_svg(lanes, chosen=bool(payload.get("example")))
+                return self._write_file(caller, "race.svg", drawn.encode())
             page = html.race_page(lanes, earlier, self.catalog.get("notes"), payload.get("example"))
             return self._write_file(caller, "race.html", page.encode())
 
