@@ -167,7 +167,7 @@ def test_stop_ends_a_run_and_keeps_what_came(opened):
         "This race was not run to its end: its times are not compared."
     )
     expect(opened.locator(".vl-verdict")).to_have_text(
-        "TABED: the same, as far as both were written"
+        "TABED: the same as autoregressive, as far as both go"
     )
     for lane in opened.locator(".vl-track tbody tr").all():  # of the tokens that were asked for
         written, most = (

@@ -550,7 +550,7 @@ export const W = {
     agreement: {
       same: (titles, _, begun) =>
         `${list(titles)}: same answer${begun ? GIVEN : ''}, token for token`,
-      so_far: (titles) => `${list(titles)}: the same, as far as both were written`,
+      so_far: (titles) => `${list(titles)}: the same as autoregressive, as far as both go`,
       tie: ([t], { at, gap, alike, dtype }) =>
         `${t}: differs from token ${at + 1} on, a near tie that rounding in ${dtype} decided (${gap.toFixed(3)} nats)${agree(alike)}`,
       differs: ([t], { at, alike }) => `${t}: differs from token ${at + 1} on${agree(alike)}`,
