@@ -255,5 +255,6 @@ def test_a_hub_without_an_answer_ends_the_fetch_in_a_sentence(silent: bool, said
         )
         monkeypatch.setattr(loading, "HUB_S", 0.5)
         monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
         sentence = f"nobody/nothing could not be loaded: the hub {said}"
         refuses(sentence, loading.fetch_repo, "nobody/nothing", lambda _: None)
