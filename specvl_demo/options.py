@@ -203,7 +203,7 @@ class Sampling:
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        """Check every number; ValueError with a sentence if one is out of its bounds."""
+        """Check the numbers of `OF_ANSWERS`; ValueError with a sentence if one is out of bounds."""
         for option in OF_ANSWERS:
             if option is not NEW_TOKENS:
                 object.__setattr__(self, option.name, option.check(getattr(self, option.name)))

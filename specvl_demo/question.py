@@ -193,10 +193,10 @@ def read(data: Any, find: Callable[[Any], Medium] | None = None, visitor: bool =
         )
     limit = MAX_CHARACTERS if visitor else None
     words = [text_of(_first(turn, WORDS, ""), "The question", limit) for turn in (*past, data)]
-    if not words[-1].strip() and not items[-1]:
-        raise ValueError(NOTHING)
     if before:  # what is shown belongs to the first question of all
         items[0], items[-1] = items[-1], items[0]
+    if not words[-1].strip() and not items[-1]:
+        raise ValueError(NOTHING)
     media = [tuple(_with_want(find(item), want) for item, want in some) for some in items]
     answers = [text_of(turn.get("answer", ""), "An answer", limit) for turn in past]
     served = MAX_NEW_TOKENS_SERVED if visitor else None
@@ -248,8 +248,10 @@ def _turn_media(turn: Mapping[str, Any]) -> list[tuple[Any, Want]]:
     items: list[tuple[Any, Want]] = []
     for name, want in MEDIA.items():
         value = turn.get(name)
+        if value is None or isinstance(value, str) and not value:
+            continue
         values = value if isinstance(value, list | tuple) else [value]
-        items += [(item, want) for item in values if value not in (None, "")]
+        items += [(item, want) for item in values]
     if len(items) > MAX_FILES:
         raise ValueError(
             f"A question can have at most {MAX_FILES} pictures and clips, got {len(items)}."

@@ -120,6 +120,8 @@ def name_in_words(path: AnyPath) -> str:
 
 def examine_file(path: AnyPath) -> tuple[Path, str | None]:
     """Return a regular file within the byte limit, and its format; anything else is not opened."""
+    if not os.fspath(path):
+        raise MediaError("The name of a file is empty.")
     if str(path).startswith(("http://", "https://")):
         raise MediaError(f"{name_in_words(path)} is an address: download the file first.")
     path = Path(path)

@@ -4,6 +4,7 @@ page and the bench, and the classes `Pair` and `Race` of the public interface.
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,13 +20,13 @@ from specvl_demo import records
 from specvl_demo.core import engine
 from specvl_demo.core.engine import Lane, Request, SharedPrefill
 from specvl_demo.media import to_rgb
-from specvl_demo.media.files import REMARK
+from specvl_demo.media.files import REMARK, MediaError
 from specvl_demo.methods.base import Choice, build_parts, note_names
 from specvl_demo.options import NEW_TOKENS, SEED, TEMPERATURE, TOP_P, Sampling
 from specvl_demo.pairs import fitting
 from specvl_demo.pairs.machine import MachineLoad
 from specvl_demo.places import AnyPath
-from specvl_demo.question import Medium, Question, find_file, read
+from specvl_demo.question import Medium, Question, find_file, read, wrong_kind
 from specvl_demo.records import (
     WHOLE,
     AskedQuestion,
@@ -354,7 +355,18 @@ class Pair:
 
 def _read_medium(item: Any) -> Medium:
     """Return the picture, or the file of this path."""
-    return to_rgb(item) if isinstance(item, Image.Image) else find_file(item)
+    if isinstance(item, str | os.PathLike):
+        return find_file(item)
+    if not isinstance(item, Image.Image):
+        raise wrong_kind(
+            "Pictures and clips", "paths, or Pillow's images (of arrays: Image.fromarray)", item
+        )
+    if not all(item.size):
+        raise MediaError("A picture has no pixels.")
+    try:
+        return to_rgb(item)
+    except OSError as fault:  # Pillow decodes a file only when its pixels are asked for
+        raise MediaError(f"A picture cannot be decoded: {fault}.") from None
 
 
 def load(

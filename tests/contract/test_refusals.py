@@ -9,11 +9,14 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import specvl_demo as sv
 from specvl_demo.__main__ import main
 from specvl_demo.options import Sampling
+from specvl_demo.places import EXAMPLES
 from specvl_demo.question import MAX_FILES, MAX_TURNS
 from specvl_demo.ui.serve import benches, workers
 from specvl_demo.ui.serve.jobs import read_job
@@ -133,7 +136,8 @@ CALLS = """
 {"methods": "chain"}                         methods must be a list of names
 {"methods": []}                              at least one method
 {"images": ["nowhere.png"]}                  no file
-{"images": [7]}                              Pictures and clips must be paths of files
+{"images": [7]}                              Pictures and clips must be paths, or Pillow's images
+{"images": [""]}                             The name of a file is empty
 {"settings": {"ar": {"gamma": 1}}}           no parameter 'gamma'
 {"settings": {"gamma": 3}}                   no method 'gamma'; known:
 {"settings": {"ar": "gamma=3"}}              such as {.*}; under 'ar' is text
@@ -158,6 +162,15 @@ def pair(place: Path) -> sv.Pair:
 @pytest.mark.usefixtures("assets")
 def test_python_refuses(pair: sv.Pair, fields: dict[str, Any], part: str):
     refuses(part, pair.race, **{"question": "x", "methods": ["ar"], **fields})
+
+
+@pytest.mark.usefixtures("assets")
+def test_python_refuses_pixels_that_are_not_there(pair: sv.Pair, tmp_path: Path):
+    (tmp_path / "cut.png").write_bytes((EXAMPLES / "scene.png").read_bytes()[:400])
+    cut = Image.open(tmp_path / "cut.png")
+    refuses("no pixels", pair.race, images=[Image.new("RGB", (0, 5))])
+    refuses("cannot be decoded: image file is truncated", pair.race, images=[cut])
+    refuses("paths, or Pillow's images", pair.race, images=np.zeros((4, 4, 3)))
 
 
 def test_python_loads_nothing_that_is_not_there():
@@ -196,6 +209,7 @@ TURN = {"question": "q", "answer": "a", "media": []}
 LARGE = [
     ({"media": UPLOADS}, f"at most {MAX_FILES} pictures .* got {MAX_FILES + 1}"),
     ({"history": [TURN | {"media": UPLOADS}]}, f"at most {MAX_FILES} pictures"),
+    ({"question": " ", "before": [TURN], "media": UPLOADS[:1]}, "nothing to answer"),
     ({"history": [TURN] * (MAX_TURNS + 1)}, f"at most {MAX_TURNS} earlier questions, got"),
     ({"seed": 10**5000}, "Seed must be a whole number .* not a number of more than 12 digits"),
     ({"prefix": "é" * 513}, "beginning has 1026 bytes; at most 1024"),

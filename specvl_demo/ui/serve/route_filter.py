@@ -61,7 +61,7 @@ PUBLIC = re.compile(rf"(?x) /login/? | {FORM}")
 READ = re.compile(
     rf"""(?x) {FORM} | /(config|info|login_check|logout)/? | /v1/models(/.*)?
     | /gradio_api/( (config|info|user|token|app_id|login_check)/? | openapi\.json
-      | queue/(data|status) | upload_progress | heartbeat/\w+ | file=(?!https?:).*
+      | queue/(data|status) | upload_progress | heartbeat/[\w-]+ | file=(?!https?:).*
       | call/(v2/)?(generate|race)/\w+ )"""
 )
 CHAT = re.compile(r"/(v1|api|chat|completions|responses|embeddings|models|health)(/.*)?")
