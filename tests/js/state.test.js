@@ -426,6 +426,13 @@ test('a report that is opened while a bench runs does not take its place', async
   assert.deepEqual([bench.id, bench.report.rows[0].name, said.includes(W.run.busy)], ['b', 'ar', true]);
 });
 
+test('a report that is dropped on the form leaves what it asks', async () => {
+  browser();
+  const { bench } = benching(2, { open_report: async (text) => ({ rows: [{ name: text }] }) });
+  await bench.add([{ name: 'bench.json', text: async () => 'chain' }]);
+  assert.deepEqual([bench.report.rows[0].name, bench.source, bench.estimate().answers], ['chain', 'shipped', 30]);
+});
+
 test('a cell of the recorded comparison shows an example of its method and kind, or asks such a question', async () => {
   browser();
   const asked = [['describe', 'What is there?', 'dog'], ['text', 'Why?']].map(([kind, question, shown]) => ({

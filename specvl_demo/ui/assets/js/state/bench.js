@@ -214,10 +214,10 @@ export class Bench extends Emitter {
 
   /** Take files to ask about, or open a report. @param {File[]} files */
   async add(files) {
-    this.source = 'files';
-    this.emit('change');
     const report = files.find(({ name }) => /\.json$/i.test(name));
     if (report) return this.openReport(await report.text());
+    this.source = 'files';
+    this.emit('change');
     const some = files.filter(({ name }) =>
       this.endings.some((ending) => name.toLowerCase().endsWith(ending)),
     );
