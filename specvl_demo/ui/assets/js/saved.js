@@ -40,6 +40,7 @@ const earlier = known.earlier.map(([asked, answer]) =>
   h('li', h('p', h('b', asked || W.chat.nothing), h('span', answer))),
 );
 const turns = h('section.vl-conversation', { hidden: !earlier.length }, h('ol.vl-turns', earlier));
-const head = topLine(painter, machine);
-const main = h('div.vl-main', h('div', turns, view.node));
+const head = topLine(painter);
+const made = h('p.vl-help.vl-made', machine);
+const main = h('div.vl-main', h('div', turns, view.node, made));
 document.getElementById('specvl')?.replaceChildren(h('div.vl.saved', head, h('div.vl-body', main)));

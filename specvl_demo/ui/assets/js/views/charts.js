@@ -107,7 +107,7 @@ export const byDepth = {
     const lane = race.focused;
     if (!lane) return null;
     const { compared } = race.meta;
-    if (!compared) return { note: W.charts.later };
+    if (!compared) return { note: W.charts.ended };
     const shares = compared.lanes[lane.name]?.accepted_by_depth ?? [];
     const deepest = shares.length;
     if (!deepest) return { note: W.charts.byDepthNone };

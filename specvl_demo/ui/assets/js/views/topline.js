@@ -6,11 +6,11 @@ import { W } from '../words/words.js';
 
 const KEY = 'specvl-theme';
 
-/** live: what only a page with a server has. */
+/** machine, live: what only a page with a server has. */
 export function topLine(painter, machine, live = {}) {
   const tagline = h('p', W.tagline, h('span', W.watched));
   const brand = h('div.vl-brand', live.logo, h('h1', W.name), tagline);
-  const where = h('span.vl-machine', { title: machine }, machine);
+  const where = machine && h('span.vl-machine', { title: machine }, machine);
   return h('header.vl-top', live.skip, brand, live.tabs, where, themeButton(painter));
 }
 

@@ -163,7 +163,8 @@ export const W = {
     byDepth: 'Drafted tokens kept',
     byDepthHelp:
       'Of the rounds that drafted so deep after accepted drafts, the share that kept a token there',
-    later: 'Nothing to draw yet.',
+    later: 'Drawn once enough is written; on a busy machine, when the race is over.',
+    ended: 'Drawn when a race has ended.',
     byDepthNone: 'Nothing was drafted.',
     byDepthFew: 'Fewer than five drafts: a rough picture.',
     byDepthMore: 'Deeper drafts were fewer than five.',
