@@ -456,6 +456,29 @@ test('a cell of the recorded comparison shows an example of its method and kind,
   assert.deepEqual([shown, opened], [['scene'], ['race', 'race']]);
 });
 
+test('a cell of which no race is recorded greys the race that was there, recorded or the visitor’s own', async () => {
+  const held = { ...picture('cat'), path: 'examples/cat.jpg' };
+  const asked = [['text', []], ['describe', [held]]].map(([kind, media]) => ({ kind, media, question: 'Why?' }));
+  for (const source of ['recorded', 'live']) {
+    browser();
+    const recorded = { rows: [{ name: 'sage' }], settings: { pair: 'photo' }, asked };
+    const { bench, parts } = benching(1, { open_report: async () => recorded });
+    const { form, race, stage } = parts;
+    form.request.question = 'What is there?';
+    stage.show(scene().map(({ record }) => record), { source, question: 'What is there?', ...form.asked }, false);
+    assert.equal(form.last !== null, source === 'live');
+    await bench.openReport('');
+    for (const { kind } of asked) {
+      await bench.openRace(kind, 'sage');
+      assert.deepEqual([form.request.question, race.meta.source, stage.outdated, stage.away], ['Why?', source, true, false]);
+      assert.ok(stage.notice.text.startsWith(`${COMPARE.unrecorded} This race answers “What is there?”.`));
+      assert.deepEqual(stage.offers, []);
+    }
+    form.files.join(picture('mine'));
+    assert.equal(stage.away, source === 'recorded');
+  }
+});
+
 test('the race of a cell opens unless the visitor left or wanted another meanwhile; what fails is told', async () => {
   browser();
   const replies = [];

@@ -151,9 +151,12 @@ export class Bench extends Emitter {
       const { example, request } = this.like(kind, name);
       if (example) form.choose(example);
       else {
+        form.last = null; // the race on the page is no turn before this question
+        stage.offer();
+        stage.tell('');
         form.restore(request);
         stage.emit('open', 'race');
-        stage.tell(COMPARE.unrecorded);
+        stage.tell(`${COMPARE.unrecorded} ${stage.notice.text}`.trim());
       }
       return;
     }

@@ -111,6 +111,11 @@ export class Files extends Emitter {
     return this.media.filter((item) => !item.example);
   }
 
+  /** Whether the visitor brought some of them: a held-out question's come with the program. */
+  get brought() {
+    return this.own.some(({ path }) => !path.startsWith('examples/'));
+  }
+
   /** Add a file of the visitor's own: an example's make way. @param {Media} item */
   join(item) {
     if (!this.own.length) this.before = this.media;

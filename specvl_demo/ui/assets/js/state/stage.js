@@ -60,7 +60,7 @@ export class Stage extends Emitter {
     const { form: key, asked, question, scope, source } = this.parts.race.meta;
     const other = key !== undefined && key !== form.key();
     this.outdated = !form.running && other && form.next === 'same';
-    this.away = this.outdated && source === 'recorded' && form.files.own.length > 0;
+    this.away = this.outdated && source === 'recorded' && form.files.brought;
     this.emit('outdated');
     if (this.outdated && this.parts.replay.playing) this.parts.replay.finish();
     form.scopeShown = other || form.scope !== scope; // else it stands above the answers
