@@ -207,10 +207,8 @@ export class Bench extends Emitter {
   /** How many answers are asked for, and how long they take at most. */
   estimate() {
     const { questions, repeats, tokens } = this.fields;
-    /** @type {{ [source: string]: number }} */
-    const counts = { form: 1, files: this.read };
-    const asked = Math.min(questions, counts[this.source] ?? questions);
-    const answers = asked * repeats * (1 + this.chosen.length);
+    const most = { shipped: questions, files: this.read, form: 1 }[this.source];
+    const answers = Math.min(questions, most) * repeats * (1 + this.chosen.length);
     const each = this.speeds.seconds(this.request.pair, tokens);
     return { answers, tokens, seconds: each && answers * each };
   }
@@ -389,8 +387,7 @@ export class Bench extends Emitter {
 
   /** Offer tables and traces as a zip. */
   async save() {
-    const asked = this.id ?? { report: this.opened };
-    const made = await this.call('bench_archive', asked);
+    const made = await this.call('bench_archive', this.id ?? { report: this.opened });
     const file = ['bench.zip', 'application/zip'];
     const problem = await deliver(this.parts, made, file, COMPARE.notSaved);
     if (problem) this.say(problem, true);

@@ -56,13 +56,13 @@ export class Stage extends Emitter {
 
   /** Tell whether the form asks another race; an error stays visible. */
   compareWithForm() {
-    const { form } = this.parts;
-    const { form: key, asked, question, scope, source } = this.parts.race.meta;
+    const { form, race, replay } = this.parts;
+    const { form: key, asked, question, scope, source } = race.meta;
     const other = key !== undefined && key !== form.key();
     this.outdated = !form.running && other && form.next === 'same';
     this.away = this.outdated && source === 'recorded' && form.files.brought;
     this.emit('outdated');
-    if (this.outdated && this.parts.replay.playing) this.parts.replay.finish();
+    if (this.outdated && replay.playing) replay.finish();
     form.scopeShown = other || form.scope !== scope; // else it stands above the answers
     form.emit('scope');
     if (this.notice.wrong) return;
@@ -74,7 +74,7 @@ export class Stage extends Emitter {
 
   /** @param {AnyRecord[]} records @param {Meta} meta @param {boolean} play it back */
   show(records, meta, play) {
-    const { drawing, form, race, replay } = this.parts;
+    const { drawing, form, race, replay, still } = this.parts;
     if (form.running) {
       form.say(W.run.busy, true);
       return;
@@ -88,7 +88,7 @@ export class Stage extends Emitter {
     this.compareWithForm();
     if (meta.gone) this.tell(W.run.gone(meta.gone), true);
     if (meta.file) this.tell(W.run.fromFile(meta.file));
-    if (!play || this.parts.still()) {
+    if (!play || still()) {
       point(race);
       return;
     }
