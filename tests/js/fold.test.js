@@ -183,6 +183,19 @@ test('the fastest lane is pointed at, unless the visitor chose another', () => {
   }
 });
 
+test('the token pointed at is of a round that kept some drafts, if one of them also lost some', () => {
+  const drafted = (kept, chances) => {
+    const { tree } = round(0, { kept, drafted: 'abc' });
+    return { kept, own: 'word', tree: { ...tree, draft_logp: [null, ...chances.map(Math.log)] } };
+  };
+  const failed = drafted('', [0.9, 0.9, 0.9]);
+  for (const [second, token] of [[drafted('ab', [0.5, 0.5, 0.4]), 3], [drafted('abc', [0.5, 0.5, 0.5]), 0]]) {
+    const race = compared([lane([{ own: 'x' }], 'eos', 'ar'), lane([failed, second], 'eos', 'sage')]);
+    point(race);
+    assert.equal(race.selected.token, token);
+  }
+});
+
 test('of a stopped race a lane is pointed at that wrote something', () => {
   const race = compared([lane([{ own: 'x' }], null, 'ar'), lane([], null, 'tabed'), lane([{ own: 'x' }], null, 'sage')]);
   race.meta.compared.cut = 'Stopped.';

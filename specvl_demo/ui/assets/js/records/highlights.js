@@ -1,6 +1,6 @@
 /* What to look at first in a finished race: a lane, and a token of it. */
 
-import { chance, children } from './fold.js';
+import { chance, children, countKept } from './fold.js';
 import { doubt, hedged, speedOf } from './verdict.js';
 import { W } from '../words/words.js';
 
@@ -35,11 +35,12 @@ export function point(race) {
 /** @param {Lane} lane */
 const wrote = ({ rounds }) => rounds.length > 0;
 
-/** The token where the drafter was surest of something else. @param {Lane} lane */
+/** The token where the drafter was surest of something else, first of rounds that kept some drafts. @param {Lane} lane */
 export function instructive(lane) {
   let found = null;
-  let most = 0.05;
+  let most = 0;
   lane.rounds.forEach((round) => {
+    const first = countKept(round) ? 1 : 0;
     const p = (i) => chance(round.tree.draft_logp, i) ?? 0;
     round.tokens.forEach((token, at) => {
       const stands = round.path[at];
@@ -50,7 +51,8 @@ export function instructive(lane) {
         (rival - (taken ? p(taken) : 0)) *
         (taken ? 1 : 0.6) *
         (/[\p{L}\d]{3}/u.test(token.text) ? 1 : 0.3);
-      if (score > most) [most, found] = [score, lane.first(round) + at];
+      if (score > 0.05 && score + first > most)
+        [most, found] = [score + first, lane.first(round) + at];
     });
   });
   return found;
