@@ -182,12 +182,20 @@ def test_a_comparison_stopped_at_once_says_so_and_one_left_goes_on(opened):
 
 
 def test_a_bench_asks_one_question_of_every_picture_in_a_folder(opened, tmp_path):
-    """Folders within it too; what is no picture is left out and told."""
+    """Folders within it too; what is no picture is left out and told. No answers are counted while
+    a number is none that can be asked for.
+    """
     (tmp_path / "more").mkdir()
     for name in ("a.png", "more/b.png"):
         Image.new("RGB", (64, 64), "red").save(tmp_path / name)
     (tmp_path / "notes.txt").write_text("no picture")
     view = open_compare(opened, repeats=1)
+    counted = view.get_by_text(re.compile(r"\d answers[;:]"))
+    for questions in (-3, 1e9, 2.5, ""):
+        expect(counted).to_be_visible()
+        open_compare(opened, questions=questions)
+        expect(counted).to_have_count(0)
+        open_compare(opened, questions=10)
     view.locator("#vl-c-source").select_option("files")
     view.locator("#vl-c-folder").set_input_files(tmp_path)
     drop = view.locator(".vl-c-drop")

@@ -43,7 +43,8 @@ export function compareView(bench, { limits }, painter) {
       return [title, ...Object.entries(values).flat()].join(' ');
     });
     put(about, COMPARE.about(bench.pair.title, told));
-    put(cost, COMPARE.cost(bench.estimate()));
+    // Compare refuses such numbers.
+    put(cost, form.querySelector('[min="1"]:invalid') ? '' : COMPARE.cost(bench.estimate()));
   });
   const report = benchReport(bench, painter);
   bench.restore();
@@ -99,7 +100,8 @@ function sourceFields(bench) {
 function numberFields(bench, limits) {
   const number = (name, max, more = { min: 1 }) => {
     const props = writes(bench, name, (value) => (bench.fields[name] = Number(value)));
-    const input = h('input', { type: 'number', value: bench.fields[name], max, ...more, ...props });
+    const start = { type: 'number', value: bench.fields[name], required: true };
+    const input = h('input', { ...start, max, ...more, ...props });
     bench.on('change', () => {
       if (Number(input.value) !== bench.fields[name]) input.value = bench.fields[name];
     });
