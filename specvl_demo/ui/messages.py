@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from specvl_demo import __version__
 
-NO_REPORT = "This is no comparison: a file that `bench --json` printed is needed."
+NO_REPORT = "This is no comparison: a saved bench.json is needed."
 NO_BENCH = "This comparison is no longer on the server: others have replaced it. Start it again."
 NO_QUESTIONS = "There is no question in these lines."
 NO_PICTURE = "A question names {name}, which was not added."
