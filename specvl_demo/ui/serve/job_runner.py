@@ -130,7 +130,8 @@ class JobRunner:
                 yield {"k": "status", "stage": "media"}
             if cancelled():
                 return
-            request = session.make_request(loaded, question, not job.timed, cancelled)
+            full = not job.timed
+            request = session.make_request(loaded, question, full, cancelled)
             if cancelled():
                 return
             # 3. Its lanes, side by side.
