@@ -50,15 +50,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--claim", help="of papers: one of them")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(arguments)
-    pair = pairs.find(asked.pair)
     names = asked.methods.split(",")
-    names = choosing.supported_methods(pair, asked.temperature) if names == ["all"] else names
-    options = LabOptions(
-        pair=pair,
-        choices=[
+    try:
+        pair = pairs.find(asked.pair)
+        if names == ["all"]:
+            names = choosing.supported_methods(pair, asked.temperature)
+        choices = [
             choosing.choose(pair, name, None, asked.temperature)
             for name in dict.fromkeys(["ar", *names])
-        ],
+        ]
+    except ValueError as reason:
+        parser.error(str(reason))
+    options = LabOptions(
+        pair=pair,
+        choices=choices,
         repeats=asked.repeats,
         max_new_tokens=asked.max_new_tokens,
         prompts=asked.prompts,

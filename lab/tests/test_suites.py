@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from lab import claims, heads, lossless, papers, rows, verdicts
+from lab.__main__ import main
 from lab.options import LabOptions, every
 from specvl_demo.compare.report import FEWEST_QUESTIONS
 from specvl_demo.core.sampling import Sampling
@@ -157,3 +158,10 @@ def test_a_step_of_so_many_rows_is_told_in_steps_of_one(loaded: LoadedPair):
     for row in report["rows"]:
         assert row["steps"] == row["ms"] / report["rows"][0]["ms"] and row["least_ms"] <= row["ms"]
     assert report["kernels"] in (None, *(level.name for level in build_kernels.LEVELS))
+
+
+@pytest.mark.parametrize("wrong", ["--pair", "--methods"])
+def test_what_is_not_known_is_named(wrong: str, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["rows", wrong, "nope"])
+    assert "There is no" in capsys.readouterr().err
